@@ -1,10 +1,15 @@
 """`headrace` and `python -m headrace`."""
 
+import os
+import signal
 import sys
+
+_STOPPED = 130
 
 
 def main() -> None:
     """Ends the process with the exit status of the command."""
+    before = signal.signal(signal.SIGINT, _stop_early)
     try:
         from headrace.cli.app import run
     except ModuleNotFoundError as error:
@@ -15,7 +20,15 @@ def main() -> None:
             "of the images, those of orchestrator and trainer have it\n"
         )
         sys.exit(2)
+    signal.signal(signal.SIGINT, before)
     sys.exit(run(sys.argv[1:]))
+
+
+def _stop_early(_number: int, _frame: object) -> None:
+    """Ctrl-C while modules are imported: there is nothing to clean up, and a traceback would name none of our code."""
+    sys.stderr.write("error: stopped before anything was started\n")
+    sys.stderr.flush()
+    os._exit(_STOPPED)
 
 
 if __name__ == "__main__":

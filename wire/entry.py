@@ -1,6 +1,7 @@
 """The first lines of every service: read its settings, configure the log, run, and log in one line why it failed."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from headrace.wire.access import process as process_access
 from headrace.wire.access.roles import Role
 from headrace.wire.environment import inherited, overlay
 from headrace.wire.errors import ConfigError, HeadraceError
+from headrace.wire.host.disk_fault import disk_fault
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import ServiceSettings
 from headrace.wire.telemetry import configure_logging, get_logger
@@ -24,7 +26,8 @@ S = TypeVar("S", bound=ServiceSettings)
 REFUSED = 2
 """Exit code: settings or data are wrong."""
 GIVEN_UP = 3
-"""Exit code: a deadline has passed, or the run cannot continue from what is on disk; the log gives the reason."""
+"""Exit code: a deadline has passed, the disk takes no writes, or the run cannot continue from what is on disk; the log
+gives the reason."""
 
 
 def read_settings(kind: type[S], path: Path | None = None) -> S:
@@ -51,7 +54,9 @@ def exit_code(error: BaseException) -> int:
     """Exit code of a process that dies of `error`."""
     if isinstance(error, ConfigError | ValueError):
         return REFUSED
-    return GIVEN_UP if isinstance(error, HeadraceError) and error.final else 1
+    if isinstance(error, HeadraceError) and error.final:
+        return GIVEN_UP
+    return 1 if disk_fault(error, Path()) is None else GIVEN_UP
 
 
 def end_process(code: int) -> NoReturn:
@@ -59,8 +64,10 @@ def end_process(code: int) -> NoReturn:
 
     So would what experiment trackers register with `atexit`; it is skipped too (wandb: 81 s against a dead server).
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # A log on a full disk keeps what it could not take; that must not change the exit code.
+        with contextlib.suppress(OSError):
+            stream.flush()
     os._exit(code)
 
 
@@ -68,8 +75,10 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     """Reads the settings and runs `main`; returns its exit code, `REFUSED`, `GIVEN_UP`, or 1 for any other error."""
     configure_logging(name, "")
     log = get_logger(name)
+    place = Path()
     try:
         settings = read_settings(kind)
+        place = settings.run_dir
         configure_logging(name, settings.run.id, settings.instance)
         metrics.describe(name, settings.run.id, settings.instance)
         process_access.use(
@@ -80,10 +89,11 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     except (ConfigError, ValueError) as error:
         log.error("refused", error=str(error))
         return REFUSED
-    except HeadraceError as error:
-        log.error("stopped", error=f"{type(error).__name__}: {error}")
-        return exit_code(error)
-    except Exception:
+    except Exception as error:
+        known = error if isinstance(error, HeadraceError) and error.final else disk_fault(error, place) or error
+        if isinstance(known, HeadraceError):
+            log.error("stopped", error=f"{type(known).__name__}: {known}")
+            return exit_code(known)
         log.exception("crashed")
         return 1
     finally:

@@ -64,3 +64,9 @@ class WaitTimeoutError(HeadraceError, TimeoutError):
 
 class FencedError(HeadraceError):
     """A newer incarnation exists: this process must stop and change nothing more."""
+
+
+class DiskError(HeadraceError, OSError):
+    """A file system takes no more writes, or fails. The message names the path, the bytes free, and the way out."""
+
+    final = True

@@ -14,11 +14,13 @@ from headrace.wire.access.guard import AccessInterceptor
 from headrace.wire.errors import (
     ConfigError,
     ContractError,
+    DiskError,
     ExhaustedError,
     FencedError,
     TransientError,
     WaitTimeoutError,
 )
+from headrace.wire.host import disk_fault
 from headrace.wire.telemetry import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -35,6 +37,7 @@ _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (FencedError, grpc.StatusCode.FAILED_PRECONDITION),
     (ExhaustedError, grpc.StatusCode.RESOURCE_EXHAUSTED),  # Before its parent: the first that fits counts.
     (TransientError, grpc.StatusCode.UNAVAILABLE),
+    (DiskError, grpc.StatusCode.UNAVAILABLE),  # The process is about to end; a caller waits for the next one.
     (WaitTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
 )
 
@@ -71,6 +74,8 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:
+                if isinstance(error, DiskError):
+                    disk_fault.note(error)
                 code = next((code for kind, code in _STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
                 if code is grpc.StatusCode.INTERNAL:
                     log.exception("rpc_failed", method=details.method)

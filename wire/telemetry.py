@@ -1,5 +1,6 @@
 """Logs and trace ids. A log line is a constant event name plus fields: `log.info("weights_committed", version=7)`."""
 
+import contextlib
 import logging
 import re
 import secrets
@@ -9,6 +10,21 @@ from typing import cast
 import structlog
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class _LossyLogger(structlog.WriteLogger):
+    """Writes to stderr. A full disk loses the line and does not fail the caller."""
+
+    def __init__(self, *_: object) -> None:
+        super().__init__(sys.stderr)
+
+    def msg(self, message: str) -> None:
+        """Writes one line, if the log takes it."""
+        with contextlib.suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
 
 def configure_logging(service: str, run_id: str, instance: str = "0") -> None:
@@ -22,7 +38,7 @@ def configure_logging(service: str, run_id: str, instance: str = "0") -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=_LossyLogger,
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(run_id=run_id, service=service, instance=instance)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.run.execute import BAD_INPUT, FAILED, STOPPED, Output
-from headrace.wire.errors import ConfigError, DataError, HeadraceError
+from headrace.run.execute import BAD_INPUT, DISK_REFUSED, FAILED, STOPPED, Output
+from headrace.wire.errors import ConfigError, DataError, DiskError, HeadraceError
+from headrace.wire.host.disk_fault import disk_fault
 
 RunDir = Annotated[Path | None, typer.Option("--run-dir", help="The run directory.")]
 Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
@@ -23,9 +24,18 @@ def reported_errors(output: Output, *, stopped: str = "stopped before anything w
     except (ConfigError, DataError) as error:
         output.complain(str(error))
         raise typer.Exit(BAD_INPUT) from None
+    except DiskError as error:
+        output.complain(str(error))
+        raise typer.Exit(DISK_REFUSED) from None
     except HeadraceError as error:
         output.complain(str(error))
         raise typer.Exit(FAILED) from None
+    except OSError as error:
+        fault = disk_fault(error, Path())
+        if fault is None:
+            raise
+        output.complain(str(fault))
+        raise typer.Exit(DISK_REFUSED) from None
     except KeyboardInterrupt:
         output.complain(stopped)
         raise typer.Exit(STOPPED) from None

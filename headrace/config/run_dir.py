@@ -77,6 +77,13 @@ def absent_folders(run_dir: Path) -> list[Path]:
     return [path for path in (run_dir, *run_dir.parents) if not path.exists()]
 
 
+def make_private(absent: Sequence[Path]) -> None:
+    """Makes a run directory that is not there yet, for its owner alone: prompts, config and logs are in it."""
+    if absent:
+        absent[0].parent.mkdir(parents=True, exist_ok=True)
+        absent[0].mkdir(mode=0o700)
+
+
 def take_away(absent: Sequence[Path]) -> None:
     """Removes the run directory of a failed start, and the empty folders above it."""
     if absent:

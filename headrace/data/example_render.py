@@ -14,6 +14,7 @@ import numpy as np
 from headrace.config.data import DataTable
 from headrace.data.examples import Dialogue, RankedPair
 from headrace.data.presets import Message, asked
+from headrace.data.row_deadline import row_deadline
 from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen
 from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, join_turns
 from headrace.wire.contracts.messages import TokenIds
@@ -134,7 +135,8 @@ class ExampleRenderer:
         assert template is not None
         try:
             context = template.context(messages[:-1], row.tools, seen)
-            whole = template.text(messages, row.tools, asks=False)
+            with row_deadline():
+                whole = template.text(messages, row.tools, asks=False)
         except DataError as error:
             raise DataError(f"{row.place}: {error}") from None
         before, ids = template.ids(context.text), template.ids(whole)

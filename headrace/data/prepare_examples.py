@@ -157,4 +157,4 @@ def _write(path: Path, columns: dict[str, object]) -> None:
     import pyarrow.parquet as pq
 
     with atomic.replaced_file(path, durable=True) as aside:
-        pq.write_table(pa.table(columns), aside)
+        pq.write_table(pa.table(columns), aside, write_page_checksum=True)

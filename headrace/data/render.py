@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.config.data import DataTable
 from headrace.data.presets import Message, Prompt, asked
+from headrace.data.row_deadline import row_deadline
 from headrace.services.environment.rendering.chat_template import ChatTemplate
 from headrace.wire.errors import ConfigError, DataError
 
@@ -115,6 +116,7 @@ class Renderer:
             return str(prompt.content)
         assert self._template is not None
         try:
-            return self._template.text(messages, (), asks=True)
+            with row_deadline():
+                return self._template.text(messages, (), asks=True)
         except DataError as error:
             raise DataError(f"{prompt.place}: {error}") from None

@@ -11,6 +11,7 @@ from headrace.wire.errors import DataError
 
 T = TypeVar("T")
 _ERRORS_SHOWN = 5
+_TOO_DEEP = "nested too deeply; flatten it, or write the inner part as text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ def _json_array(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
         rows = json.loads(data)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(f"{file.name}: not valid JSON: {error}") from None
+    except RecursionError:
+        raise DataError(f"{file.name}: {_TOO_DEEP}") from None
     for index, values in enumerate(rows):
         yield _row(f"{file.name}: row {index}", values)
 
@@ -90,6 +93,8 @@ def _json_lines(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
             yield DataError(f"{place}: not UTF-8: {error.reason} at byte {error.start}")
         except json.JSONDecodeError as error:
             yield DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}")
+        except RecursionError:
+            yield DataError(f"{place}: {_TOO_DEEP}")
         else:
             yield _row(place, values)
 
@@ -97,7 +102,23 @@ def _json_lines(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
 def _row(place: str, values: object) -> DataRow | DataError:
     if not isinstance(values, dict):
         return DataError(f"{place}: must be an object with named columns, not {type(values).__name__}")
+    for column, value in values.items():
+        if problem := _unwritable(column) or _unwritable(value):
+            return DataError(f'{place}: column "{ascii(column)[1:-1]}": {problem}')
     return DataRow(place, values)
+
+
+def _unwritable(value: object) -> str:
+    """Why a value cannot be written again as UTF-8 and JSON; empty if it can."""
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        return f"half a surrogate pair ({half} at character {error.start}), which is no character; remove or replace it"
+    except RecursionError:
+        return _TOO_DEEP
+    return ""
 
 
 def _parquet(file: Path) -> Iterator[DataRow | DataError]:

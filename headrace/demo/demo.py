@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.config.resolve import Resolved, resolve
-from headrace.config.run_dir import absent_folders, check_fresh, take_away
+from headrace.config.run_dir import absent_folders, check_fresh, make_private, take_away
 from headrace.config.settle import CUDA_HEAD_DIM
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.doctor.placement import check_any
@@ -100,6 +100,7 @@ def prepare_demo(
     """
     check_fresh(run_dir)
     absent = absent_folders(run_dir.resolve())
+    make_private(absent)
     folder = RunPaths(run_dir.resolve()).demo
     _clear(folder)
     try:

@@ -18,7 +18,7 @@ from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, Supervisor
 from headrace.wire.rundir.layout import RunPaths
 
-FINISHED, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 130
+FINISHED, FAILED, BAD_INPUT, DISK_REFUSED, STOPPED = 0, 1, 2, 3, 130
 """Exit statuses of the command line."""
 
 
@@ -105,11 +105,17 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
         output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} continues")
     else:
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
-        if ".log" not in outcome.reason:
+        if ".log" not in outcome.reason and not outcome.disk_refused:
             output.say(f"look at {RunPaths(run_dir).log('trainer')} and {RunPaths(run_dir).log('orchestrator')}")
     output.say(f"run directory: {run_dir}")
     if RunPaths(run_dir).export.is_dir() and outcome.state == "finished":
         output.say(f"model: {RunPaths(run_dir).export}")
     if output.json:
         output.result(summary.as_json())
-    return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, FAILED)
+    return exit_status(outcome)
+
+
+def exit_status(outcome: RunOutcome) -> int:
+    """The exit status of a command that ran a stage to this outcome."""
+    failed = DISK_REFUSED if outcome.disk_refused else FAILED
+    return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, failed)

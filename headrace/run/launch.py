@@ -85,6 +85,7 @@ def prepare_run(
         check_around(resolved, fresh=not resume)
     ports = choose_ports(resolved, check=not dry_run)
     absent = folders.absent_folders(run_dir)
+    folders.make_private(absent)
     lock = RunLock(run_dir)
     forks: ForkServer | None = None
     try:

@@ -19,7 +19,7 @@ from headrace.inspect.screen import Lines
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
-from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
+from headrace.run.execute import Output, exit_status
 from headrace.run.extras import check_extras
 from headrace.run.launch import check_data_files, prepare_files
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
@@ -93,6 +93,7 @@ def prepare_stage(
         check_visible(resolved, environment)
         check_extras(resolved)
     absent = folders.absent_folders(run_dir)
+    folders.make_private(absent)
     lock = RunLock(run_dir)
     forks: ForkServer | None = None
     try:
@@ -209,4 +210,4 @@ def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, sec
     output.say(f"run directory: {run_dir}")
     if output.json:
         output.result(json.dumps(asdict(summary)))
-    return {"finished": FINISHED, "stopped": STOPPED}.get(outcome.state, FAILED)
+    return exit_status(outcome)

@@ -52,7 +52,7 @@ class Alone:
             )
             outcome = await self._watch(task, observe)
         except RunFailedError as error:
-            outcome = RunOutcome("failed", str(error))
+            outcome = RunOutcome.of(error)
         finally:
             try:
                 await self._signals.end(

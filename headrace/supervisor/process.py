@@ -12,7 +12,8 @@ from pathlib import Path
 
 from headrace.supervisor.fork_server.adopted import AdoptedProcess
 from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
-from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.errors import DiskError, WaitTimeoutError
+from headrace.wire.host.disk_fault import writing
 from headrace.wire.lifecycle import die_with_parent, wait_for
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
@@ -43,14 +44,24 @@ class ServiceProcess:
 
     @classmethod
     async def spawn(cls, plan: ProcessPlan, run_dir: Path, notice: Callable[[str], None]) -> "ServiceProcess":
-        """Starts it. Must be called on the main thread: the kernel ties the child to the thread that forked it."""
-        log = os.open(RunPaths(run_dir).log(plan.name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        """Starts it. Must be called on the main thread: the kernel ties the child to the thread that forked it.
+
+        Raises OSError (DiskError) if its log or its pid file cannot be written; nothing runs then.
+        """
+        path = RunPaths(run_dir).log(plan.name)
+        with writing(path):
+            log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             process = await _fork(plan, log, notice) or await _execute(plan, log)
         finally:
             os.close(log)
         child = cls(plan, process)
-        child._write_pid_file(run_dir)
+        try:
+            child._write_pid_file(run_dir)
+        except OSError:
+            child.kill()
+            await wait_for(child.wait(), 10.0, f"{plan.name} to die")
+            raise
         return child
 
     @property
@@ -141,6 +152,12 @@ def log_tail(path: Path, lines: int = 8) -> str:
     found = [_readable(line) for line in text.splitlines()[-lines:]]
     counted = [(line, len(list(same))) for line, same in groupby(found)]
     return "\n".join(line + (f" ({times} times)" if times > 1 else "") for line, times in counted)
+
+
+def fault_in(path: Path) -> str:
+    """The fault of a disk with which a process ended, from its log; empty if it ended otherwise."""
+    _, found, fault = log_tail(path, 1).partition(f"stopped: {DiskError.__name__}: ")
+    return fault if found else ""
 
 
 def _readable(line: str) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from headrace.supervisor.process import ProcessPlan, ServiceProcess, log_tail
+from headrace.supervisor.process import ProcessPlan, ServiceProcess, fault_in, log_tail
 from headrace.wire.entry import GIVEN_UP, REFUSED
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
+from headrace.wire.host.disk_fault import disk_fault, probe
 from headrace.wire.rundir.layout import RunPaths
 
 _NUMBER = re.compile(r"[\d.]+")
@@ -28,6 +29,10 @@ Probe = Callable[[float], Awaitable[str | None]]
 
 class RunFailedError(HeadraceError):
     """The run cannot go on; the message names the process, the reason and the log."""
+
+
+class DiskRefusedError(RunFailedError):
+    """A process, or the supervisor itself, could not write; the message names path, free bytes and way out."""
 
 
 class MonitorState(StrEnum):
@@ -101,13 +106,14 @@ class ProcessMonitor:
         while not self._stopping:
             self.state = MonitorState.STARTING
             self._make_ready_to_start(early)
-            self.child = await ServiceProcess.spawn(self.plan, self._run_dir, self._notice)
+            self.child = await self._spawn()
             was_ready, calm, code = await self._one_life(self.child)
             if await self._was_the_end(code):
                 break
             early = 0 if was_ready else early + 1
             backoff = self._budget.backoff_s if calm else backoff
             how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+            self._look_at_disk(code)
             if code == GIVEN_UP:
                 raise RunFailedError(self._with_log(f"{self.plan.name} has given up"))
             self._check_budget(early, how, refused=code == REFUSED and not was_ready)
@@ -127,6 +133,25 @@ class ProcessMonitor:
             raise RunFailedError(f"{self.plan.name} cannot be started: {error}") from error
         if told:
             self._notice(told)
+
+    async def _spawn(self) -> ServiceProcess:
+        try:
+            return await ServiceProcess.spawn(self.plan, self._run_dir, self._notice)
+        except OSError as error:
+            fault = disk_fault(error, self._run_dir)
+            if fault is not None:
+                raise DiskRefusedError(f"{self.plan.name} cannot be started: {fault}") from error
+            raise RunFailedError(f"{self.plan.name} cannot be started: {error}") from error
+
+    def _look_at_disk(self, code: int) -> None:
+        """Ends the run where a full disk killed the process: no restart makes room. Raises DiskRefusedError.
+
+        The log names the fault, unless the log was what the disk refused.
+        """
+        said = fault_in(self.log) if code == GIVEN_UP else ""
+        found = None if said else probe(RunPaths(self._run_dir).processes)
+        if said or found:
+            raise DiskRefusedError(f"{self.plan.name} could not write {said or found}")
 
     async def _was_the_end(self, code: int) -> bool:
         return self._stopping or (code == 0 and self._is_over is not None and await self._is_over())

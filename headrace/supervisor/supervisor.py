@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.supervisor.broker import EmbeddedBroker, wait_until_up
 from headrace.supervisor.control import Control
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.process_monitor import Budget, RunFailedError
+from headrace.supervisor.process_monitor import Budget, DiskRefusedError, RunFailedError
 from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
@@ -57,6 +57,13 @@ class RunOutcome:
     state: str
     """`finished`, `failed` or `stopped`."""
     reason: str = ""
+    disk_refused: bool = False
+    """Whether a disk that took no writes ended it."""
+
+    @classmethod
+    def of(cls, error: RunFailedError) -> "RunOutcome":
+        """The outcome of a run that `error` ended."""
+        return cls("failed", str(error), disk_refused=isinstance(error, DiskRefusedError))
 
 
 class Supervisor:
@@ -109,7 +116,7 @@ class Supervisor:
             await self._start_all()
             outcome = await self._watch(observe)
         except RunFailedError as error:
-            outcome = RunOutcome("failed", str(error))
+            outcome = RunOutcome.of(error)
         finally:
             await self._end()
         observe(self._view())

@@ -2,9 +2,8 @@
 
 from headrace.wire.contracts import FinishReason, RolloutGroup
 from headrace.wire.errors import HeadraceError
+from headrace.wire.users_code import FIRST_GROUPS, FirstFailures
 
-FIRST_GROUPS = 3
-"""Groups that fail whole with one and the same error, before any episode was played to an end."""
 _FAILURES = (FinishReason.ENVIRONMENT_ERROR, FinishReason.TOOL_LOST)
 
 
@@ -19,8 +18,8 @@ class EnvironmentHealth:
 
     def __init__(self, outage_s: float) -> None:
         self._outage_s = outage_s
-        self._played = False
-        """An episode has been played to an end that is no error."""
+        self._first = FirstFailures()
+        self._groups = 0
         self._errors: list[str] = []
         """Errors of the groups that failed whole since the last that did not."""
         self._since = 0.0
@@ -29,12 +28,13 @@ class EnvironmentHealth:
         """Takes a group into account. Raises EnvironmentOutageError."""
         errors = [one.episode.error for one in group.rollouts if one.finish_reason in _FAILURES and one.episode]
         if len(errors) < len(group.rollouts):
-            self._played, self._errors = True, []
+            self._first.worked()
+            self._errors = []
             return
         self._since = self._since if self._errors else now
         self._errors.append(errors[0])
-        first = self._errors[-FIRST_GROUPS:]
-        if not self._played and len(first) == FIRST_GROUPS and len(set(first)) == 1:
+        self._groups += 1
+        if self._first.failed(str(self._groups), errors[0]):  # Each group is played once.
             raise EnvironmentOutageError(f"the first {FIRST_GROUPS} groups failed in the environment: {errors[0]}")
         if now - self._since >= self._outage_s:
             raise EnvironmentOutageError(

@@ -20,6 +20,7 @@ from headrace.services.orchestrator.state.store import Store
 from headrace.services.orchestrator.status import Status
 from headrace.wire.contracts import group_id
 from headrace.wire.errors import TransientError
+from headrace.wire.host.disk_fault import raise_noted
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, StreamName
 from headrace.wire.telemetry import get_logger
@@ -210,6 +211,7 @@ async def keep_house(run: Run, broker: Broker, status: Status, meter: RunMetrics
     trimmed = time.monotonic()
     while True:
         await asyncio.sleep(1.0)
+        raise_noted()
         now = time.monotonic()
         meter.look(now)
         run.look(now)

@@ -12,6 +12,7 @@ from headrace.services.orchestrator.http.guard import Guard, read_token
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.changes import changes
+from headrace.services.orchestrator.state.fate_pages import FatePages
 from headrace.wire.api.status import RunStatus
 from headrace.wire.api.status_proto import status_to_proto
 from headrace.wire.errors import ContractError
@@ -29,6 +30,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self._run = run
         self._status = status
         self._run_id = run_id
+        self._pages = FatePages()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Registers itself on a server."""
@@ -75,7 +77,10 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self, request: pb.RegisterTrainerRequest, context: object
     ) -> pb.RegisterTrainerResponse:
         self._check_run(request.run_id)
-        return pb.RegisterTrainerResponse(incarnation=await self._run.register_trainer(request))
+        whole = self._pages.take(request)
+        if whole is None:
+            return pb.RegisterTrainerResponse()
+        return pb.RegisterTrainerResponse(incarnation=await self._run.register_trainer(whole))
 
     async def ReportProgress(  # noqa: D102
         self, request: pb.ReportProgressRequest, context: object

@@ -158,6 +158,8 @@ async def run(rubrics: Rubrics, source: Path, target: Path, *, concurrency: int)
         os.dup2(2, 1)
         widen_threads(concurrency)
         await rubrics.load()
+        for slot in rubrics.slots:
+            slot.ends_at_bugs = True
         try:
             await score_file(rubrics, source, target, concurrency=concurrency, progress=progress)
         finally:

@@ -18,6 +18,7 @@ from headrace.services.reward.conversation import Conversation, read_conversatio
 from headrace.wire.contracts import Episode
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.settings import Table
+from headrace.wire.users_code import Bug
 
 T = TypeVar("T", bound=Table)
 
@@ -110,6 +111,8 @@ class Verdict:
     failed: bool = False
     """It abstains because the scorer failed it (after bounded retries), not by judgement: so outages are noticed."""
 
+    bug: Bug | None = None
+    """The error of the user's own code that it failed by; None for any other failure."""
     unasked: bool = False
     """It rests on the sample alone: whatever the scorer asks for others (endpoint, sandbox) had no part in it, so it
     is no evidence of the scorer's health."""
@@ -120,9 +123,9 @@ class Verdict:
         return cls(value=None, reason=reason)
 
     @classmethod
-    def failure(cls, reason: str) -> "Verdict":
+    def failure(cls, reason: str, bug: Bug | None = None) -> "Verdict":
         """The scorer could not do its work on this sample."""
-        return cls(value=None, reason=reason, failed=True)
+        return cls(value=None, reason=reason, failed=True, bug=bug)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

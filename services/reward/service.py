@@ -79,8 +79,9 @@ class GroupScorer:
             raise HandBack(str(error), min(error.retry_s, _LONGEST_PAUSE_S)) from error
         except ScorerOutageError as error:
             if not self.outage.done():
-                way_out = f"{error}. Nothing was lost: fix it, then continue with --resume"
-                self.outage.set_result(ScorerOutageError(way_out))
+                reason, line_end, trace = str(error).partition("\n")
+                way_out = f"{reason}. Nothing was lost: fix it, then continue with --resume"
+                self.outage.set_result(type(error)(f"{way_out}{line_end}{trace}"))
             raise HandBack(str(error), _LONGEST_PAUSE_S) from error
         body = ScoredGroup(
             group=group,

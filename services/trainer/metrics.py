@@ -59,6 +59,10 @@ CHECKPOINT_ROOM = Gauge(
     "headrace_trainer_checkpoint_room_bytes",
     "Free bytes that checkpoints need: those missing of the kept ones, one being written, one spare. 0 = unknown.",
 )
+STEP_ROOM = Gauge(
+    "headrace_trainer_step_room_bytes",
+    "Free bytes that the last step needed before its batch was journaled; the run pauses while there are fewer.",
+)
 RUN_DIR_FREE = Gauge(
     "headrace_trainer_run_dir_free_bytes", "Free bytes on the file system of the run directory, as the trainer sees it."
 )

@@ -1,28 +1,25 @@
-"""The trainer's client of the orchestrator: registration, reports, fencing."""
+"""The trainer's client of the orchestrator: reports, registration again, fencing."""
 
 import asyncio
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import GroupFate
-from headrace.wire.errors import FencedError, TransientError, WaitTimeoutError
+from headrace.services.trainer.registration import Stub, register_once
+from headrace.wire.errors import FencedError, TransientError
 from headrace.wire.rpc import call
 from headrace.wire.telemetry import get_logger
-from headrace.wire.v1 import common_pb2, orchestrator_pb2, orchestrator_pb2_grpc
+from headrace.wire.v1 import common_pb2, orchestrator_pb2
 
 FENCED_EXIT = 4
 _CALL_S = 10.0
 _EVERY_S = 2.0
 _FIRST_DELAY_S = 0.1
-_LONGEST_DELAY_S = 2.0
 log = get_logger("trainer.reporter")
-
-Stub: TypeAlias = "orchestrator_pb2_grpc.OrchestratorServiceAsyncStub"
 
 
 def end_fenced(reason: str) -> None:
@@ -37,22 +34,6 @@ def wire_fates(fates: Sequence[GroupFate]) -> list[common_pb2.Fate]:
         common_pb2.Fate(group_index=fate.group_index, group_id=fate.group_id, step=fate.step, reason=fate.reason)
         for fate in fates
     ]
-
-
-async def register(stub: Stub, request: orchestrator_pb2.RegisterTrainerRequest, *, timeout_s: float) -> int:
-    """Registers and returns the incarnation of this life; retries an absent orchestrator for up to `timeout_s`."""
-    end = time.monotonic() + timeout_s
-    delay = _FIRST_DELAY_S
-    while True:
-        limit = min(_CALL_S, max(end - time.monotonic(), _FIRST_DELAY_S))
-        try:
-            answer = await call(stub.RegisterTrainer, request, timeout_s=limit, what="the orchestrator to register")
-            return answer.incarnation
-        except TransientError as error:
-            if time.monotonic() + delay > end:
-                raise WaitTimeoutError(f"the orchestrator to register the trainer ({error})", timeout_s) from error
-        await asyncio.sleep(delay)
-        delay = min(delay * 2, _LONGEST_DELAY_S)
 
 
 class Reporter:
@@ -201,11 +182,9 @@ class Reporter:
         request.frontier = progress.frontier
         del request.fates[:]
         request.fates.extend(wire_fates(progress.fates))
-        answer = await call(self._stub.RegisterTrainer, request, timeout_s=_CALL_S, what="the orchestrator to register")
-        log.warning("registered_again", incarnation=answer.incarnation)
-        if answer.incarnation != self._ledger.incarnation:
-            raise FencedError(
-                f"the orchestrator numbered this life {answer.incarnation}, it was {self._ledger.incarnation}"
-            )
-        metrics.INCARNATION.set(answer.incarnation)
+        incarnation = await register_once(self._stub, request)
+        log.warning("registered_again", incarnation=incarnation)
+        if incarnation != self._ledger.incarnation:
+            raise FencedError(f"the orchestrator numbered this life {incarnation}, it was {self._ledger.incarnation}")
+        metrics.INCARNATION.set(incarnation)
         self._republish()

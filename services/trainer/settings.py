@@ -73,6 +73,9 @@ class TrainerTable(Table):
     """Number of checkpoints to keep; older ones are removed, but one valid checkpoint always remains."""
     keep_rollouts_mib: int = Field(10240, ge=0)
     """Size limit of `RUN/rollouts`; the oldest steps are removed beyond it. 0 = keep all."""
+    disk_reserve_mib: int = Field(64, ge=0)
+    """Free MiB that must remain beside the batch when a step is journaled: without them the run pauses, for
+    `batch_timeout_s` at most. 0 = no reserve."""
     resume: bool = True
     """Continue from the newest valid checkpoint and the journal; false: refuse a run directory that has them."""
     publish: Literal["broadcast", "disk"] = "broadcast"

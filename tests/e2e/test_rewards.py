@@ -24,6 +24,9 @@ def flaky(completion, answer, **_):
         raise ConnectionError("the annotators are at lunch")
     return -0.1 * len(completion)
 
+def throws(completion, answer, **_):
+    return 1 / 0
+
 def picky(completion, answer, **_):
     return float("nan") if completion[:1] in "01234" else -0.1 * len(completion)
 """
@@ -158,3 +161,29 @@ def test_score_refuses_what_cannot_work_in_one_line(tmp_path: Path) -> None:
         done = score(tmp_path, *arguments)
         assert done.returncode == 2 and words in done.stderr, (arguments, done.stderr)
         assert "Traceback" not in done.stderr and not (tmp_path / "scores.jsonl").exists()
+
+
+def test_a_bug_of_a_scorer_ends_the_run_at_once_with_file_line_and_traceback(start: Callable[..., TinyRun]) -> None:
+    run = start("throws", steps=4)
+    assert run.process is not None
+    run.process.communicate(timeout=DEADLINE_S)
+    said = (run.folder / "stderr.log").read_text()
+    line = 1 + REWARDS.splitlines().index("    return 1 / 0")
+    assert run.process.returncode == 1, said
+    assert f"ZeroDivisionError: division by zero ({run.folder}/my_rewards.py:{line})" in said
+    assert "first 3 groups" in said and "is down" not in said
+    assert said.count("Traceback") == 1 and "return 1 / 0" in said
+    log = (run.run_dir / "logs" / "reward-0.log").read_text()
+    assert log.count("scorer_raised") == 1
+
+
+def test_scoring_a_file_with_a_bug_shows_file_line_and_traceback(tmp_path: Path) -> None:
+    (tmp_path / "my_rewards.py").write_text(REWARDS)
+    rows = [json.dumps({"prompt": "p", "completion": str(n), "answer": "1"}) for n in range(6)]
+    (tmp_path / "in.jsonl").write_text("\n".join(rows))
+    command = [sys.executable, "-P", "-m", "headrace", "score", "--reward", "my_rewards:throws"]
+    files = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
+    done = subprocess.run([*command, *files], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 1, done.stderr
+    assert "ZeroDivisionError: division by zero" in done.stderr and "my_rewards.py:" in done.stderr
+    assert done.stderr.count("Traceback") == 1 and "return 1 / 0" in done.stderr

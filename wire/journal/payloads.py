@@ -5,6 +5,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.wire.host.disk_fault import writing
 from headrace.wire.journal.framing import JournalDamagedError
 from headrace.wire.journal.records import BatchRecord
 from headrace.wire.rundir import atomic
@@ -19,13 +20,18 @@ def payload_name(incarnation: int, step: int) -> str:
 
 
 def write_payload(journal: Path, name: str, messages: Sequence[bytes]) -> str:
-    """Writes and fsyncs the file and its folder; returns the digest."""
+    """Writes and fsyncs the file and its folder; returns the digest. Raises DiskError, and leaves no part of a file."""
     data = b"".join(part for message in messages for part in (_LENGTH.pack(len(message)), message))
     path = journal / FOLDER / name
     # No rename: its name is new, and only the record that follows, with the digest, makes it count.
-    path.write_bytes(data)
-    atomic.sync(path)
-    atomic.sync(path.parent)
+    try:
+        with writing(path, len(data)):
+            path.write_bytes(data)
+            atomic.sync(path)
+            atomic.sync(path.parent)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     return hashlib.sha256(data).hexdigest()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.wire.errors import FencedError
+from headrace.wire.host.disk_fault import writing
 from headrace.wire.journal.framing import MAGIC, frame
 from headrace.wire.journal.payloads import FOLDER, payload_name, write_payload
 from headrace.wire.journal.reader import JournalRecord, highest_incarnation, segment_name
@@ -19,7 +20,7 @@ class JournalWriter:
         self.folder = folder
         self.incarnation = incarnation
         self._file = descriptor
-        self._broken = False
+        self._broken: OSError | None = None
 
     @classmethod
     def open(
@@ -38,13 +39,15 @@ class JournalWriter:
         code. Raises FencedError if this or a higher
         incarnation has a segment already.
         """
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         highest = highest_incarnation(folder)
         if highest >= incarnation:
             raise FencedError(f"{folder} already has a segment of incarnation {highest}, this one is {incarnation}")
         path = folder / segment_name(incarnation)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+            with writing(path):
+                descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError as error:
             raise FencedError(f"{path} was opened by another trainer") from error
         writer = cls(folder, incarnation, descriptor)
@@ -98,15 +101,15 @@ class JournalWriter:
     def _write(self, data: bytes) -> None:
         """Nothing may follow a record that is not whole: after a failed write (a full disk) there is no other."""
         if self._broken:
-            raise OSError("an earlier write to the journal failed; the process must end and read it again")
+            why = "an earlier write to the journal failed; the process must end and read it again"
+            raise OSError(why) from self._broken
         self.fence()
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._file, view) :]
-            os.fsync(self._file)
-        except OSError:
-            self._broken = True
+            with writing(self.folder / segment_name(self.incarnation), len(data)):
+                atomic.write_whole(self._file, data)
+                os.fsync(self._file)
+        except OSError as error:
+            self._broken = error
             raise
 
 

@@ -14,34 +14,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from headrace.wire.host.disk_fault import writing
+
 ASIDE = ".aside-"
 """Prefix of what is not yet there, or no longer. A killed writer leaves such a name behind; readers skip it."""
 _OLD = f"{ASIDE}old-"
 
 
 def write_text(path: Path, text: str, *, durable: bool) -> None:
-    """Replaces the file with `text` in UTF-8. Raises OSError, and leaves the old file as it was."""
+    """Replaces the file with `text` in UTF-8. Raises OSError or DiskError, and leaves the old file as it was."""
     write_bytes(path, text.encode(), durable=durable)
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool) -> None:
-    """Replaces the file with `data`. Raises OSError, and leaves the old file as it was."""
-    with replaced_file(path, durable=durable) as aside:
+    """Replaces the file with `data`. Raises OSError or DiskError, and leaves the old file as it was."""
+    with replaced_file(path, durable=durable, needed=len(data)) as aside:
         aside.write_bytes(data)
 
 
+def write_whole(descriptor: int, data: bytes) -> None:
+    """Writes all of `data`: a disk that fills takes the beginning and reports no error. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 @contextmanager
-def replaced_file(path: Path, *, durable: bool) -> Iterator[Path]:
+def replaced_file(path: Path, *, durable: bool, needed: int | None = None) -> Iterator[Path]:
     """Yields the path to write to, for libraries that open files themselves; it becomes `path` at the end.
 
-    If the block raises, what it wrote is removed and `path` is as it was. Several processes may replace one path: the
-    last one wins.
+    If the block raises, what it wrote is removed and `path` is as it was; a disk that refuses raises DiskError, with
+    the `needed` bytes if they are known. Several processes may replace one path: the last one wins.
     """
     # The suffix is last: no `*.jsonl` or `*.parquet` of a reader matches.
     aside = path.with_name(f"{ASIDE}{path.name}.{uuid4().hex[:8]}")
     try:
-        yield aside
-        move(aside, path, durable=durable)
+        with writing(path, needed):
+            yield aside
+            move(aside, path, durable=durable)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -50,15 +60,16 @@ def replaced_file(path: Path, *, durable: bool) -> Iterator[Path]:
 def replaced_folder(folder: Path, *, durable: bool) -> Iterator[Path]:
     """Yields an empty folder to fill; it becomes `folder` at the end, in place of an older one.
 
-    If the block raises, what it wrote is removed and `folder` is as it was. One writer at a time: what an earlier,
-    killed one left is removed first.
+    If the block raises, what it wrote is removed and `folder` is as it was; a disk that refuses raises DiskError. One
+    writer at a time: what an earlier, killed one left is removed first.
     """
     aside = aside_of(folder)
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
     try:
-        yield aside
-        publish_folder(aside, folder, durable=durable)
+        with writing(folder):
+            aside.mkdir(parents=True)
+            yield aside
+            publish_folder(aside, folder, durable=durable)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

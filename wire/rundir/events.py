@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.wire.rundir import jsonl
+from headrace.wire.host.disk_fault import writing
+from headrace.wire.rundir import atomic, jsonl
 from headrace.wire.rundir.jsonl import Record
 from headrace.wire.rundir.layout import RunPaths
 
@@ -76,15 +77,18 @@ class EventLog:
 
     def __init__(self, run_dir: Path, service: str, life: str | int) -> None:
         folder = RunPaths(run_dir).events
-        folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{service}-{life}.jsonl"
-        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        with writing(self.path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def append(self, event: str, **fields: object) -> None:
-        """Writes one event; `fields` are JSON values."""
+        """Writes one event; `fields` are JSON values. Raises DiskError if the disk refuses."""
         # Time and name first, without spaces: readers tell the frequent events by them.
         line = json.dumps({"t": round(time.time(), 3), "event": event, **fields}, separators=(",", ":"))
-        os.write(self._file, line.encode() + b"\n")
+        data = line.encode() + b"\n"
+        with writing(self.path, len(data)):
+            atomic.write_whole(self._file, data)
 
     def close(self) -> None:
         """Closes the file."""

@@ -13,7 +13,9 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from headrace.wire.errors import DataError
+from headrace.wire.host.disk_fault import writing
 from headrace.wire.json_text import read_lenient
+from headrace.wire.rundir.atomic import write_whole
 
 Record = dict[str, JsonValue]
 """One line."""
@@ -127,14 +129,19 @@ def repair(path: Path) -> None:
 def append(path: Path, record: Mapping[str, object], *, durable: bool) -> None:
     """Appends one line; with `durable` it is on disk at the return, else a crash of the machine may lose it.
 
-    Raises OSError, and ValueError for a value that is not JSON.
+    Raises OSError, DiskError if the disk refuses, and ValueError for a value that is not JSON.
     """
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
     }
     line = json.dumps(finite, allow_nan=False).encode() + b"\n"
-    with path.open("ab") as file:
-        file.write(line)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
+    with writing(path, len(line)), path.open("ab", buffering=0) as file:
+        begin = file.seek(0, os.SEEK_END)
+        try:
+            write_whole(file.fileno(), line)
+            if durable:
+                os.fsync(file.fileno())
+        except OSError:
+            # The next line must begin one.
+            file.truncate(begin)
+            raise

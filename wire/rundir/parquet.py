@@ -37,13 +37,13 @@ def schema(types: Mapping[str, str]) -> "pa.Schema":
 
 
 def read(path: Path, names: Sequence[str], rows: tuple[int, int] | None = None) -> "pa.Table":
-    """Reads those of the columns that exist; with `rows` only [first, last). Raises DataError."""
+    """Reads those of the columns that exist; with `rows` only [first, last). Raises DataError, also for a bad page."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         # `read_table` takes twice as long for small files.
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             there = [name for name in names if name in file.schema_arrow.names]
             if rows is None:
                 return file.read(columns=there, use_threads=False)

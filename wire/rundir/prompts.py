@@ -27,7 +27,7 @@ def write(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
     table = pa.Table.from_pylist(list(rows), schema=parquet.schema(COLUMNS))
     with atomic.replaced_file(path, durable=True) as aside:
-        pq.write_table(table, aside)
+        pq.write_table(table, aside, write_page_checksum=True)
 
 
 def read(path: Path, *names: str) -> "pa.Table":

@@ -90,7 +90,7 @@ def write(folder: Path, step: int, rows: Iterable[Mapping[str, object]]) -> Path
     path = rollout_file(folder, step)
     # For people: training and resuming do without.
     with atomic.replaced_file(path, durable=False) as aside:
-        pq.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd")
+        pq.write_table(table, aside, row_group_size=_ROW_GROUP, compression="zstd", write_page_checksum=True)
     return path
 
 

@@ -11,7 +11,8 @@ import json
 from collections.abc import Awaitable, Callable
 
 from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
-from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.errors import ContractError, DiskError, TransientError
+from headrace.wire.host.disk_fault import note, raise_noted
 from headrace.wire.metrics import DEAD_LETTERS
 from headrace.wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
 from headrace.wire.telemetry import bind_trace, get_logger
@@ -115,6 +116,7 @@ class Worker:
                 await asyncio.sleep(_POLL_S)
             await self._consumer.release(own)
             while not stop.is_set():
+                raise_noted()
                 if renewal.done():
                     renewal.result()
                 room = self._room()
@@ -174,6 +176,10 @@ class Worker:
                 await self._keep_for_people(entry, error)
             else:
                 await self._bury(entry, DropReason.POISON, str(error))
+        except DiskError as fault:
+            # Not the group's fault: it stays pending, and this process ends.
+            note(fault)
+            self._observe("failed")
         except Exception as error:
             log.exception("handler_failed", stream=self._stream, entry=entry.id)
             self._observe("failed")

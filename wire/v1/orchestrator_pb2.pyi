@@ -396,6 +396,8 @@ class RegisterTrainerRequest(_message.Message):
     FATES_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
     ROUTES_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     address: _builtins.str
     """host:port of its TrainerService."""
@@ -406,6 +408,9 @@ class RegisterTrainerRequest(_message.Message):
     frontier: _builtins.int
     """All groups with an index below it have a fate."""
     boot_id: _builtins.str
+    page: _builtins.int
+    """With more fates than one message takes: this page, from 0, and their number; 0 = all fates are here."""
+    pages: _builtins.int
     @_builtins.property
     def fates(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Fate]:
         """Fates at and above the frontier, and those the orchestrator may have lost (all that the journal holds)."""
@@ -423,10 +428,12 @@ class RegisterTrainerRequest(_message.Message):
         fates: _abc.Iterable[_common_pb2.Fate] | None = ...,
         boot_id: _builtins.str = ...,
         routes: _common_pb2.Routes | None = ...,
+        page: _builtins.int = ...,
+        pages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["routes", b"routes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "fates", b"fates", "frontier", b"frontier", "journaled_incarnation", b"journaled_incarnation", "routes", b"routes", "run_id", b"run_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "fates", b"fates", "frontier", b"frontier", "journaled_incarnation", b"journaled_incarnation", "page", b"page", "pages", b"pages", "routes", b"routes", "run_id", b"run_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,6 +445,7 @@ class RegisterTrainerResponse(_message.Message):
 
     INCARNATION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
+    """0 while pages are missing."""
     def __init__(
         self,
         *,

@@ -2,9 +2,10 @@
 
 import importlib
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+from headrace.wire import users_code
 
 
 class LoadError(Exception):
@@ -42,7 +43,4 @@ def told(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """`file.py:line` of the innermost frame of the user's own files; empty if there is none."""
-    own = Path(__file__).parent
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not Path(one.filename).is_relative_to(own)]
-    users = [one for one in frames if not one.filename.startswith(("<frozen", sys.base_prefix, sys.prefix))] or frames
-    return f"{Path(users[-1].filename).name}:{users[-1].lineno}" if users else ""
+    return Path(users_code.place_of(error, Path(__file__).parent)).name

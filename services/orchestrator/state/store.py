@@ -5,11 +5,12 @@ recorded as issued before the XADD. Lost with it are operator requests (`operato
 (`requeued`); the event log has both.
 """
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from headrace.services.orchestrator.state.database import Database, Transaction
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS groups (
@@ -51,7 +52,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db = Database(path)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_SCHEMA)
@@ -248,18 +249,5 @@ class Store:
         if "abstained" not in columns:
             self._db.execute("ALTER TABLE eval_results ADD COLUMN abstained INTEGER NOT NULL DEFAULT 0")
 
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self._db)
-
-
-class _Transaction:
-    """BEGIN IMMEDIATE ... COMMIT, or ROLLBACK on an error."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+    def _transaction(self) -> Transaction:
+        return Transaction(self._db)

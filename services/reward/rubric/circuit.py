@@ -42,6 +42,10 @@ class ScorerOutageError(HeadraceError):
     final = True
 
 
+class ScorerBrokenError(ScorerOutageError):
+    """A scorer's own code raises the same error for every sample: waiting cures nothing."""
+
+
 class Failure(StrEnum):
     """Why nothing of a group was scored."""
 

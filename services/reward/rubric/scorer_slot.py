@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.services.reward import metrics
-from headrace.services.reward.rubric.circuit import Circuit, CircuitOpenError, Failure, State
+from headrace.services.reward.rubric.circuit import Circuit, CircuitOpenError, Failure, ScorerBrokenError, State
 from headrace.services.reward.rubric.refusal import refusal
 from headrace.services.reward.scorer import ScorerDownError
 from headrace.services.reward.scorers import Sample, Scorer, Verdict
 from headrace.services.reward.scorers.rules.functions import said
 from headrace.wire import tracing
 from headrace.wire.telemetry import get_logger
+from headrace.wire.users_code import FIRST_GROUPS, FirstFailures, shown
 
 log = get_logger("reward")
 
@@ -40,6 +41,9 @@ class ScorerSlot:
         self.name, self.scorer, self.circuit = name, scorer, circuit
         self.low, self.high = value_range or (scorer.low, scorer.high)
         self._clock = clock
+        self._first = FirstFailures()
+        self.ends_at_bugs = False
+        """Whether groups without patience count too: those of a file do, those of other callers' requests do not."""
         metrics.begin_scorer(name)
 
     async def judge(self, samples: Sequence[Sample], *, patient: bool) -> Judged:
@@ -47,7 +51,8 @@ class ScorerSlot:
 
         With `patient`, a group that failed whole is to be retried (CircuitOpenError) until its tries are used up; else
         it abstains at once, and only ScorerDownError from the scorer opens the circuit. Raises CircuitOpenError while
-        the scorer is down, ScorerOutageError when it has been down for too long.
+        the scorer is down, ScorerOutageError when it has been down for too long, ScorerBrokenError where its own code
+        fails.
         """
         group = samples[0].group or samples[0].name
         self.circuit.admit(self._clock())
@@ -64,8 +69,12 @@ class ScorerSlot:
         asked = [verdict for verdict in verdicts if not verdict.unasked]
         if any(not verdict.failed for verdict in asked):
             self.circuit.succeed(group)
+            self._first.worked()
         elif not asked:
             self.circuit.abandon()
+        elif (patient or self.ends_at_bugs) and self._is_broken(group, asked):
+            self.circuit.abandon()
+            raise self._broken(asked[0])
         elif patient or why is Failure.DOWN:
             self._failed(group, asked[0].reason, why)
         else:  # What others send is no measure of the scorer's health.
@@ -73,6 +82,18 @@ class ScorerSlot:
         for verdict in verdicts:
             metrics.VERDICTS.labels(self.name, _outcome(verdict)).inc()
         return Judged(verdicts=verdicts, seconds=seconds)
+
+    def _is_broken(self, group: str, failed: Sequence[Verdict]) -> bool:
+        """Whether the first groups have failed by one error of the scorer's own code, in all their samples."""
+        bugs = {verdict.bug for verdict in failed}
+        return bugs != {None} and len(bugs) == 1 and self._first.failed(group, *bugs)
+
+    def _broken(self, verdict: Verdict) -> ScorerBrokenError:
+        assert verdict.bug is not None
+        return ScorerBrokenError(
+            f"the scorer {self.name} raised the same error for every sample of the first {FIRST_GROUPS} groups: "
+            f"{verdict.reason}\n{shown(verdict.bug.trace)}"
+        )
 
     async def _ask(self, samples: Sequence[Sample]) -> tuple[tuple[Verdict, ...], Failure]:
         try:

@@ -13,10 +13,12 @@ from headrace.services.reward.user.calls import signature
 from headrace.services.reward.workers import JobDiedError, JobError, JobTimeoutError, WorkerPool
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.telemetry import get_logger
 
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved column: the prompt's messages, where the data row's prompt was messages (see headrace/data/presets.py)."""
 _START_S = 120.0
+log = get_logger("reward.user")
 _MOST_HUNG = 2
 """Calls of a group that may hang before the rest of it is not run: one may be a sample's own fault."""
 
@@ -49,6 +51,7 @@ class UserScorer(Scorer):
         )
         self._turns = asyncio.Semaphore(context.processes)
         self._waiting = 0
+        self._logged: set[str] = set()
         self._signature: inspect.Signature | None = None
 
     async def load(self) -> None:
@@ -98,7 +101,10 @@ class UserScorer(Scorer):
             # The pool bounds the work; calls ahead may hang too, and each worker that did is started anew.
             job = self._run(call.job, group, hung)
             answer = await wait_for(job, ahead * (self._context.timeout_s + _START_S), self._context.component)
-        except (JobTimeoutError, JobDiedError, JobError, WaitTimeoutError) as error:
+        except JobError as error:
+            self._log_once(error)
+            return [Verdict.failure(str(error), error.bug)] * count
+        except (JobTimeoutError, JobDiedError, WaitTimeoutError) as error:
             return [Verdict.failure(str(error))] * count
         finally:
             self._waiting -= 1
@@ -106,6 +112,14 @@ class UserScorer(Scorer):
         if len(verdicts) != count:
             return [Verdict.failure(f"it returned {len(verdicts)} scores for {count} completions")] * count
         return verdicts
+
+    def _log_once(self, error: JobError) -> None:
+        """Logs the whole error, with its traceback, once for each place."""
+        place = error.bug.place if error.bug else error.kind
+        if place not in self._logged:
+            self._logged.add(place)
+            trace = error.bug.trace if error.bug else f"{error.kind}: {error.message}"
+            log.error("scorer_raised", scorer=self._context.component, error=str(error), traceback=trace)
 
     async def _run(self, job: Mapping[str, object], group: str | int, hung: Counter[str | int]) -> dict[str, object]:
         async with self._turns:

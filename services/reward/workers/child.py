@@ -14,15 +14,18 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headrace.services.reward.workers.frames import encode, receive
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.users_code import bug_of
 
 Function = Callable[[dict[str, object]], dict[str, object]]
 _REQUEST = 4096
+_OUR_CODE = Path(__file__).parents[1]
 
 
 def main(fd: int, parent: int) -> None:
@@ -80,7 +83,9 @@ def answer(function: Function, job: dict[str, object]) -> bytes:
             raise TypeError(f"the function returned {type(result).__name__}, not a dict")
         return encode({"result": result}, _plain)
     except (Exception, SystemExit) as error:
-        return encode({"error": type(error).__name__, "message": _message(error)})
+        bug = bug_of(error, _OUR_CODE)
+        told = {"error": type(error).__name__, "message": _message(error)}
+        return encode({**told, "bug": asdict(bug)} if bug else told)
 
 
 def _plain(value: Any) -> object:

@@ -1,6 +1,7 @@
 """How a job may end without a result."""
 
 from headrace.wire.errors import HeadraceError
+from headrace.wire.users_code import Bug, shown
 
 
 class WorkerError(HeadraceError):
@@ -31,12 +32,17 @@ class JobStarvedError(WorkerError):
 
 
 class JobError(WorkerError):
-    """The function raised, or returned what is no JSON object. `kind` is the exception's class."""
+    """The function raised, or returned what is no JSON object. `kind` is the exception's class.
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}" if message else kind)
+    `bug`: file, line and traceback, where it is an error of the function's own code.
+    """
+
+    def __init__(self, kind: str, message: str, bug: Bug | None = None) -> None:
+        at = f" ({bug.place})" if bug else ""
+        super().__init__((f"{kind}: {shown(message)}" if message else kind) + at)
         self.kind = kind
         self.message = message
+        self.bug = bug
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.kind, self.message)
+    def __reduce__(self) -> tuple[type, tuple[str, str, Bug | None]]:
+        return type(self), (self.kind, self.message, self.bug)

@@ -17,6 +17,7 @@ from headrace.services.reward.workers.errors import JobError
 from headrace.services.reward.workers.frames import encode, is_quiet, read
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.users_code import Bug
 
 _END_S = 10.0
 
@@ -72,7 +73,8 @@ class WorkerChild(ABC):
         await asyncio.get_running_loop().sock_sendall(self._connection, job)
         answer = await read(self._connection)
         if "error" in answer:
-            raise JobError(answer["error"], answer["message"])
+            bug = answer.get("bug")
+            raise JobError(answer["error"], answer["message"], Bug(**bug) if bug else None)
         result: dict[str, object] = answer["result"]
         return result
 

@@ -17,7 +17,7 @@ from headrace.services.trainer.publication.held import Held, HeldVersions
 from headrace.services.trainer.publication.model_folder import folder_checksums
 from headrace.services.trainer.publication.outgoing import weight_groups
 from headrace.services.trainer.publication.sender import Sender
-from headrace.services.trainer.reporter import Stub
+from headrace.services.trainer.registration import Stub
 from headrace.wire import tracing
 from headrace.wire.digests import XXH3
 from headrace.wire.errors import TransientError, WaitTimeoutError

@@ -9,7 +9,8 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import Ledger
 from headrace.services.trainer.publication.publisher import Publisher
-from headrace.services.trainer.reporter import Reporter, Stub, end_fenced, register, wire_fates
+from headrace.services.trainer.registration import Stub, register
+from headrace.services.trainer.reporter import Reporter, end_fenced, wire_fates
 from headrace.services.trainer.runtime.event_loop import BackgroundLoop
 from headrace.services.trainer.runtime.inbox import Inbox
 from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
@@ -17,6 +18,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.errors import FencedError, WaitTimeoutError
 from headrace.wire.host.disk import DiskWatch
+from headrace.wire.host.disk_fault import raise_noted
 from headrace.wire.http import serve_http
 from headrace.wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
 from headrace.wire.rpc import call, channel
@@ -221,7 +223,8 @@ class Runtime:
             self._background.spawn(self._publish(), "republication")
 
     def check(self) -> None:
-        """Raises the error of a background task that has failed."""
+        """Raises the error of a background task that has failed, or a disk's fault that a call of a peer met."""
+        raise_noted()
         self._background.check()
 
     def stop(self) -> None:

@@ -44,6 +44,7 @@ _NOT_IN_WEIGHTS = (
     "checkpoint_deadline_s",
     "keep_checkpoints",
     "keep_rollouts_mib",
+    "disk_reserve_mib",
     "nodes",
     "rendezvous",
 )

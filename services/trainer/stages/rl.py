@@ -31,6 +31,7 @@ from headrace.services.trainer.stages.follower import MEETING, make_rank_process
 from headrace.services.trainer.stages.own_functions import code_digest
 from headrace.services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from headrace.services.trainer.stages.restore import read_history, replay
+from headrace.services.trainer.stages.room_wait import MIB, wait_for_room
 from headrace.services.trainer.step.step import StepInterruptedError, StepOutcome
 from headrace.services.trainer.throughput.hardware import read_hardware
 from headrace.services.trainer.throughput.speed import step_speed
@@ -199,7 +200,7 @@ class RlStage:
         with tracing.span("step", begins=True, step=step) as span:
             with self._phases("wait"):
                 batch = self._wait_for_batch(step)
-            if batch is None:
+            if batch is None or not self._has_room(batch):
                 return
             with self._phases("journal"):
                 on_the_way = self._journal_batch(step, batch)
@@ -259,6 +260,19 @@ class RlStage:
         self._runtime.ack([group.group_index for group in batch])
         self._fail.reach("after_ack", step)
         return on_the_way
+
+    def _has_room(self, batch: Sequence[ReadyGroup]) -> bool:
+        """Waits for room to journal the batch; False if asked to stop."""
+        with self._phases("wait"):
+            return wait_for_room(
+                self._journal,
+                batch,
+                reserve_bytes=self._settings.trainer.disk_reserve_mib * MIB,
+                limit_s=self._settings.trainer.batch_timeout_s,
+                given_up=self._stop.asked,
+                check=self._runtime.check,
+                doing=self._doing,
+            )
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         return wait_for_batch(

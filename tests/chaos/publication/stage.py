@@ -24,7 +24,7 @@ from headrace.services.orchestrator.state.store import Store
 from headrace.services.orchestrator.status import Status
 from headrace.services.trainer import service as trainer_service
 from headrace.services.trainer.publication.publisher import Publisher
-from headrace.services.trainer.reporter import register
+from headrace.services.trainer.registration import register
 from headrace.wire.contracts import (
     Header,
     Message,

@@ -1,6 +1,7 @@
 """The supervisor with real processes: restarts, order of the end, and nothing left running."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
+from headrace.wire.errors import DiskError
 from tests.status import status_json
 from tests.waiting import until
 
@@ -238,3 +240,29 @@ def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
         process.kill()
         process.wait(10)
     until(lambda: not any(map(is_running, pids)), "all children to die")
+
+
+def test_a_process_whose_pid_file_has_no_room_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if "trainer" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    outcome = run(Supervisor(tmp_path, orchestra(tmp_path), broker=None, patience=QUICK))
+    assert outcome.disk_refused and "trainer cannot be started" in outcome.reason
+    assert "the disk is full" in outcome.reason and "--resume" in outcome.reason
+    assert not any(map(is_running, started_pids(tmp_path)))
+
+
+def test_a_death_on_a_full_disk_ends_the_run_and_is_not_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = DiskError("/run: the disk is full")
+    monkeypatch.setattr("headrace.supervisor.process_monitor.probe", lambda _folder: full)
+    plans = orchestra(tmp_path, "--die-at-start", "1")
+    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))
+    assert outcome == RunOutcome("failed", f"trainer could not write {full}", disk_refused=True)
+    assert len([one for one in marks(tmp_path) if one[:2] == ("trainer", "start")]) == 1

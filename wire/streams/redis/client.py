@@ -14,7 +14,7 @@ import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError
+from redis.exceptions import OutOfMemoryError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headrace.wire.errors import TransientError
@@ -25,6 +25,10 @@ FIELD = b"m"
 NOTE = b"n"
 CHUNK = 200
 MAX_BLOCK_S = 5.0
+MAX_CONNECTIONS = 64
+CONNECTION_S = 20.0
+"""Seconds for which an operation waits for a free connection."""
+_NO_ROOM = "MISCONF"
 AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)
 """The server is not there, too slow, or full: the same command may succeed later."""
 
@@ -62,6 +66,10 @@ class RedisLink:
             delay = min(delay * 2, 1.0)
 
 
+class BrokerDiskError(RedisConnectionError):
+    """The server refuses writes because it cannot write its own log; the message is its reason (a full disk)."""
+
+
 class _Cancellable:
     """A connection whose sends can be cancelled at any moment.
 
@@ -79,15 +87,50 @@ class _Cancellable:
             await connection.disconnect(nowait=True)
             raise asyncio.CancelledError
 
+    async def read_response(self, *args: object, **options: object) -> object:
+        """As redis-py has it, but a server whose disk refuses is away until there is room, not our error."""
+        parent: Any = super()
+        try:
+            answer: object = await parent.read_response(*args, **options)
+        except ResponseError as error:
+            if str(error).startswith(_NO_ROOM):
+                # Further answers of a pipeline are unread.
+                connection: Any = self
+                await connection.disconnect(nowait=True)
+                raise BrokerDiskError(f"its disk refuses: {error}") from error
+            raise
+        return answer
+
+
+class BrokerBusyError(RedisConnectionError):
+    """No connection became free in time: the command was never sent."""
+
+
+class _WaitingPool(aioredis.BlockingConnectionPool):
+    """Operations beyond its connections wait for one, up to a deadline, instead of failing at once."""
+
+    async def get_connection(self, *args: object, **options: object) -> Any:
+        """As redis-py has it; raises BrokerBusyError at the deadline."""
+        parent: Any = super()
+        try:
+            return await parent.get_connection(*args, **options)
+        except RedisConnectionError as error:
+            if "No connection available" not in str(error):
+                raise
+            raise BrokerBusyError(
+                f"waited {CONNECTION_S:g} s for one of {MAX_CONNECTIONS} connections to the broker"
+            ) from error
+
 
 def _client(url: str, *, socket_timeout: float) -> Any:
-    pool = aioredis.ConnectionPool.from_url(
+    pool = _WaitingPool.from_url(
         url,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
         socket_timeout=socket_timeout,
         socket_connect_timeout=5.0,
-        max_connections=64,
+        max_connections=MAX_CONNECTIONS,
+        timeout=CONNECTION_S,
         protocol=2,
     )
     kind = pool.connection_class

@@ -10,7 +10,16 @@ from redis.exceptions import ResponseError
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.metrics import REDELIVERIES, expect_dead_letters
 from headrace.wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
-from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, MAX_BLOCK_S, NOTE, RedisLink, stream_rows
+from headrace.wire.streams.redis.client import (
+    AWAY,
+    CHUNK,
+    FIELD,
+    MAX_BLOCK_S,
+    BrokerBusyError,
+    RedisLink,
+    stream_rows,
+)
+from headrace.wire.streams.redis.settling import SettleBatch
 from headrace.wire.telemetry import get_logger
 
 _RELEASED = "released"
@@ -31,6 +40,7 @@ class RedisConsumer:
         self._name = name
         self._lease_ms = int(lease_s * 1000)
         self._failures = link.key(f"failures:{stream}")
+        self._settles = SettleBatch(link, self._key, self._group, self._failures)
         expect_dead_letters(stream)
 
     async def read(self, *, count: int, block_s: float) -> list[Entry]:
@@ -73,22 +83,21 @@ class RedisConsumer:
     async def settle(self, entry: Entry, puts: Sequence[Put]) -> None:
         """Repeats the transaction after a lost reply while the entry is still pending here: else it ran."""
         end = time.monotonic() + self._link.deadline_s
-        delay = 0.02
+        delay, settle = 0.02, self._settles.add
         while True:
             try:
-                async with self._link.writer.pipeline(transaction=True) as pipe:
-                    for put in puts:
-                        note = {NOTE: put.note.encode()} if put.note else {}
-                        pipe.xadd(self._link.key(put.stream), {FIELD: put.data, **note})
-                    pipe.xack(self._key, self._group, entry.id)
-                    pipe.hdel(self._failures, entry.id)
-                    await pipe.execute()
+                await settle(entry, puts)
                 return
             except AWAY as error:
                 # The transaction ran or it did not: the ack in it shows which. An owner that is not us works on it now.
-                log.warning("exec_ambiguous", stream=self._key, entry=entry.id, error=str(error))
+                if isinstance(error, BrokerBusyError):
+                    log.warning("broker_busy", stream=self._key, entry=entry.id, error=str(error))
+                else:
+                    log.warning("exec_ambiguous", stream=self._key, entry=entry.id, error=str(error))
                 if time.monotonic() > end:
-                    raise WaitTimeoutError(f"the broker to settle {entry.id} of {self._key}", delay) from error
+                    what = f"the broker to settle {entry.id} of {self._key}"
+                    raise WaitTimeoutError(what, self._link.deadline_s) from error
+            settle = self._settles.alone
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)
             if await self._owner(entry.id) != self._name:

@@ -11,8 +11,10 @@ import pytest
 
 from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
 from headrace.wire.errors import ConfigError
+from headrace.wire.users_code import Bug
 from tests.integration.reward.endpoint.scripted import answer, scripted
 
+RAISE = '        raise ValueError("it does not like this")'
 MODULE = """
 import math, os, sys, time
 
@@ -201,4 +203,6 @@ async def test_a_function_that_is_not_there_refuses_to_load(tmp_path: Path, pref
 async def test_a_failure_is_never_a_number(tmp_path: Path) -> None:
     async with loaded(tmp_path, "mine:act") as scorer:
         (found,) = await scorer.score(samples("raise"))
-        assert found == Verdict.failure("ValueError: it does not like this")
+        place = f"{tmp_path}/mine.py:{1 + MODULE.splitlines().index(RAISE)}"
+        assert found == Verdict.failure(f"ValueError: it does not like this ({place})", Bug("ValueError", place))
+        assert found.bug is not None and RAISE.strip() in found.bug.trace and "Traceback" in found.bug.trace

@@ -178,9 +178,9 @@ async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_b
         for file in house.path.glob("state.sqlite*"):
             shutil.copy(file, died[-1])
 
-    house.store._db.set_trace_callback(die)
+    house.store._db._db.set_trace_callback(die)
     await house.issue()
-    house.store._db.set_trace_callback(None)
+    house.store._db._db.set_trace_callback(None)
     assert len(died) > 5
     for folder in died:
         again = House(folder)

@@ -121,7 +121,7 @@ def test_what_is_asked_every_second_reads_no_table(path: Path) -> None:
     store = Store(path)
     store.issue(issued(*range(20)))
     asked: list[str] = []
-    store._db.set_trace_callback(asked.append)
+    store._db._db.set_trace_callback(asked.append)
     assert store.counts() == {"open": 20} and store.num_open == 20
     assert asked == []
     assert store.gaps() == []

@@ -120,9 +120,9 @@ def test_the_end_and_the_wish_for_it_change_in_one_commit(tmp_path: Path) -> Non
         state.phase = RunPhase.RUNNING
         state.operator_requests.stop(True)
         said: list[str] = []
-        kept._db.set_trace_callback(said.append)
+        kept._db._db.set_trace_callback(said.append)
         end()
-        kept._db.set_trace_callback(None)
+        kept._db._db.set_trace_callback(None)
         assert said.count("COMMIT") == 1 and sum("operator_stopping" in one for one in said) == 1
 
 

@@ -1,0 +1,62 @@
+"""A real disk that fills under a run: it is named, nothing is lost, and the final weights are bit-equal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.e2e.undisturbed import STEPS
+from tests.small_disk import SmallDisk, small_disk
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+RESERVE_MIB = 20
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[tuple[TinyRun, SmallDisk]]:
+    made = TinyRun(tmp_path / "run", steps=STEPS)
+    with small_disk(made.run_dir, 60) as disk:
+        yield made, disk
+        made.close()
+
+
+def reserve(mib: int) -> tuple[str, str]:
+    return "--trainer.disk-reserve-mib", str(mib)
+
+
+def test_a_full_disk_ends_the_run_in_one_sentence_and_costs_no_bit(
+    run: tuple[TinyRun, SmallDisk], undisturbed: str
+) -> None:
+    tiny, disk = run
+    tiny.start(*reserve(0))
+    tiny.wait_for_step(3)
+    disk.fill()
+    assert tiny.process is not None
+    tiny.process.communicate(timeout=DEADLINE_S)
+    said = (tiny.folder / "stderr.log").read_text()
+    assert tiny.process.returncode == 3, said
+    assert "Traceback" not in said and "started again" not in said
+    (line,) = [line for line in said.splitlines() if line.startswith("failed")]
+    assert f"{tiny.run_dir}/" in line and "the disk is full" in line and " free" in line and "--resume" in line
+    disk.make_room()
+    tiny.start("--resume", *reserve(0))
+    tiny.finish()
+    assert tiny.check()["weights_sha256"] == undisturbed
+
+
+def test_the_run_pauses_before_a_step_without_its_reserve_and_goes_on_by_itself(
+    run: tuple[TinyRun, SmallDisk], undisturbed: str
+) -> None:
+    tiny, disk = run
+    tiny.start(*reserve(RESERVE_MIB))
+    tiny.wait_for_step(2)
+    disk.fill(leave=(RESERVE_MIB - 4) * 2**20)
+    tiny.wait_until(lambda: "room on the disk" in str(tiny.status().get("trainer")), "the pause")
+    paused = tiny.steps()
+    said = str(tiny.status()["trainer"])
+    assert "MiB free" in said and "MiB needed" in said
+    assert tiny.steps() == paused < STEPS
+    disk.make_room()
+    tiny.finish()
+    assert tiny.check()["weights_sha256"] == undisturbed
