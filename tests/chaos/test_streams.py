@@ -1,4 +1,4 @@
-"""1,000 groups through the real streams while replies get lost and consumers die: each is taken once, none is left."""
+"""Groups through the real streams while replies get lost and consumers die: each is taken once, none is left."""
 
 import asyncio
 import itertools
@@ -19,7 +19,9 @@ from tests import builders
 from tests.proxy import LossyProxy
 from tests.valkey import Valkey
 
-GROUPS = 1000
+GROUPS = 400
+KILLS = 16
+"""At most: each starts a process, half a second of a CPU."""
 STAGE = Path(__file__).with_name("stage.py")
 
 
@@ -69,7 +71,7 @@ async def take_once(broker: RedisBroker, taken: set[str], duplicates: list[str])
 
 
 @pytest.mark.timeout(400)
-async def test_a_thousand_groups_are_taken_once_whatever_dies_or_gets_lost(valkey: Valkey) -> None:
+async def test_groups_are_taken_once_whatever_dies_or_gets_lost(valkey: Valkey) -> None:
     proxy = LossyProxy(valkey.port, word=b"EXEC", every=7)
     await proxy.start()
     direct = RedisBroker(valkey.url, "test")
@@ -82,7 +84,7 @@ async def test_a_thousand_groups_are_taken_once_whatever_dies_or_gets_lost(valke
     try:
         while not last.done() and time.monotonic() < end:
             await asyncio.sleep(0.4)
-            if stages.kills < 40:
+            if stages.kills < KILLS:
                 await asyncio.to_thread(stages.kill_one)
         assert last.done(), f"{len(taken)} of {GROUPS} arrived after {stages.kills} kills"
         await producer

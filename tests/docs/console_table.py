@@ -256,18 +256,18 @@ ELSEWHERE = {
     "headrace train examples/tools/run.toml --run-dir runs/tools/program --data.path runs/tools/data/tasks.jsonl "
     '--model.path runs/tools/sft/export --environment.name "" --environment.command \'["python", "agent.py"]\' '
     '--environment.reward_command \'["python", "grade.py"]\' --environment.path examples/tools/program '
-    "--environment.max_turn_tokens 48": ("tests/e2e/test_tools_example.py", '"command": ["python", "agent.py"]'),
+    "--environment.max_turn_tokens 48": ("tests/e2e/test_tools_forms.py", '"command": ["python", "agent.py"]'),
     "headrace train examples/tools/run.toml --run-dir runs/tools/trl --data.path runs/tools/data/tasks.jsonl "
     "--model.path runs/tools/sft/export --environment.name trl:stock:Stock --environment.path examples/tools/trl "
-    "--environment.rewards '[\"stock:right\"]'": ("tests/e2e/test_tools_example.py", '"trl:stock:Stock"'),
+    "--environment.rewards '[\"stock:right\"]'": ("tests/e2e/test_tools_forms.py", '"trl:stock:Stock"'),
     'headrace train examples/tools/run.toml --run-dir runs/tools/verifiers --data.path "" --data.environment '
     "examples/tools/verifiers/stock --data.limit 6000 --model.path runs/tools/sft/export --environment.name "
     "verifiers:stock --environment.path examples/tools/verifiers": (
-        "tests/e2e/test_tools_example.py",
+        "tests/e2e/test_tools_taskset.py",
         '"--data.environment"',
     ),
     "headrace explain g59/3 RUN_DIR": ("tests/e2e/test_seeing_episodes.py", 'said("explain", "g0/1"'),
-    "headrace generate RUN_DIR --environment": ("tests/e2e/test_seeing_episodes.py", 'run.run_dir, "--environment"'),
+    "headrace generate RUN_DIR --environment": ("tests/e2e/test_seeing_episodes.py", 'LOOK = ("--environment"'),
     """headrace generate RUN_DIR --environment --task '{"a": 12, "b": 30}' --seed 1""": (
         "tests/e2e/test_seeing_episodes.py",
         '"--task", ',

@@ -39,10 +39,10 @@ def finished(run: TinyRun) -> dict[str, Any]:
 
 
 def test_ppo_with_critic_and_reference_killed_on_the_way_ends_in_the_same_weights(start: Start) -> None:
-    quiet = start(*PPO, replicas=2)
+    quiet = start(*PPO)
     expected = finished(quiet)
     assert all(step["value_loss"] > 0 and step["updates"] == 4 for step in quiet.metrics())
-    killed = start(*PPO, replicas=2)
+    killed = start(*PPO)
     killed.wait_for_step(4)
     killed.kill("trainer")
     assert finished(killed)["weights_sha256"] == expected["weights_sha256"]

@@ -1,7 +1,6 @@
 """Each mistake: a clear message, an exit status that is not 0, nothing half-written, no process left."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -10,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from tests.leftovers import left_running
+from tests.verbs import Ended, ended
 
-ROOT = Path(__file__).parents[2]
+MARK = "HEADRACE_TEST_MARK"
 SEATS = ("orchestrator", "reward-0", "rollout-0", "rollout-1", "trainer")
 
 GOOD = """\
@@ -35,46 +36,35 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def headrace(place: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    env = {**os.environ, "PYTHONPATH": path, "HEADRACE_TEST_MARK": str(place), **environment}
-    command = [sys.executable, "-P", "-m", "headrace", *arguments]
-    return subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=60, check=False)
+def headrace(place: Path, *arguments: str, **environment: str) -> Ended:
+    """The command line in `place`, in this process: what it starts has the mark of this test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        for name, value in {MARK: str(place), **environment}.items():
+            patch.setenv(name, value)
+        return ended(*arguments)
 
 
 def refused(place: Path, *arguments: str, **environment: str) -> str:
     """The message of a command that must fail and leave nothing behind."""
     before = sorted(path for path in place.rglob("*"))
     done = headrace(place, *arguments, **environment)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.status == 2, done.out + done.complaint
+    assert "Traceback" not in done.complaint
     assert sorted(path for path in place.rglob("*")) == before
-    assert processes_of(place) == []
-    return done.stderr
-
-
-def processes_of(place: Path) -> list[int]:
-    """Processes that inherited the mark of this test."""
-    mark = f"HEADRACE_TEST_MARK={place}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
+    assert left_running(str(place)) == []
+    return done.complaint
 
 
 def test_a_good_place_passes_a_dry_run(place: Path) -> None:
     done = headrace(place, "train", "run.toml", "--dry-run", "--json", "--rollout.replicas", "2")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["prompts"] == 9
+    assert done.status == 0, done.complaint
+    assert json.loads(done.out.splitlines()[-1])["prompts"] == 9
     names = {path.name for path in (place / "runs" / "run" / "config").iterdir()}
     assert names >= {"run.toml", *(f"{seat}.json" for seat in SEATS)}
-    assert processes_of(place) == []
+    assert left_running(str(place)) == []
     again = headrace(place, "train", "run.toml", "--dry-run")
-    assert again.returncode == 0, "a run directory in which nothing has begun may be prepared again"
+    assert again.status == 0, "a run directory in which nothing has begun may be prepared again"
 
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -82,13 +72,13 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 def test_a_dry_run_says_what_the_machine_lacks_and_writes_the_configs(place: Path) -> None:
     done = headrace(place, "train", "run.toml", "--dry-run", "--run.device", "cuda", **NO_GPU)
-    assert done.returncode == 1, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    assert done.status == 1, done.out + done.complaint
+    lines = done.out.splitlines()
     assert lines[-1].startswith("the config is in order; this machine cannot run it: gpu, torch. Prepared in ")
     assert sum(line.startswith("lacks: ") for line in lines) == 2
     trainer = json.loads((place / "runs" / "run" / "config" / "trainer.json").read_text())
     assert (trainer["run"]["device"], trainer["model"]["dtype"]) == ("cuda", "bfloat16")
-    told = headrace(place, "train", "run.toml", "--dry-run", "--run.device", "cuda", "--json", **NO_GPU).stdout
+    told = headrace(place, "train", "run.toml", "--dry-run", "--run.device", "cuda", "--json", **NO_GPU).out
     assert json.loads(told.splitlines()[-1])["lacks"] == ["gpu", "torch"]
 
 
@@ -99,7 +89,7 @@ def test_a_taken_port_is_what_the_machine_lacks(place: Path) -> None:
         taken.listen()
         port = ("--trainer.http-port", str(taken.getsockname()[1]))
         done = headrace(place, "train", "run.toml", "--dry-run", *port)
-        assert done.returncode == 1 and "cannot run it: ports. Prepared in " in done.stdout.splitlines()[-1]
+        assert done.status == 1 and "cannot run it: ports. Prepared in " in done.out.splitlines()[-1]
         assert "port is in use" in refused(place, "train", "run.toml", "--run-dir", "other", *port)
 
 
@@ -136,6 +126,13 @@ def test_a_bad_json_line(place: Path) -> None:
     with (place / "p.jsonl").open("a") as file:
         file.write('{"prompt": "1+1=", \n')
     assert "p.jsonl:10: not valid JSON" in refused(place, "train", "run.toml")
+
+
+def test_a_process_ends_with_the_message_and_its_status(place: Path) -> None:
+    command = [sys.executable, "-P", "-m", "headrace", "train", "absent.toml"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "absent.toml: there is no such file" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_an_unknown_key(place: Path) -> None:
@@ -202,7 +199,7 @@ def test_commands_on_a_folder_that_is_no_run(place: Path) -> None:
 
 @pytest.mark.long
 def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
-    assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
+    assert headrace(place, "train", "run.toml", "--dry-run").status == 0
     told = refused(place, "train", "run.toml", "--resume", "--run.seed", "1")
     assert "run.seed was 0" in told and "is now 1" in told
     for option, value in (("fp32-head", "true"), ("dtype", "bfloat16")):
@@ -212,13 +209,13 @@ def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
 
 @pytest.mark.long
 def test_a_run_of_a_version_without_a_key_is_resumed_as_it_was(place: Path) -> None:
-    assert headrace(place, "train", "run.toml", "--dry-run").returncode == 0
+    assert headrace(place, "train", "run.toml", "--dry-run").status == 0
     (file,) = place.rglob("config/run.toml")
     text = file.read_text()
     assert "fp32_head = false\n" in text
     file.write_text(text.replace("fp32_head = false\n", ""))
     done = headrace(place, "train", "run.toml", "--resume", "--dry-run")
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.complaint
     assert "model.fp32_head was False" in refused(place, "train", "run.toml", "--resume", "--model.fp32-head", "true")
 
 
@@ -290,7 +287,7 @@ def test_a_completion_that_would_be_too_long_for_the_reward_model(place: Path) -
     message = refused(place, "train", "run.toml", "--run-dir", "run", "--dry-run")
     assert "'reward_model' reads at most 11 tokens" in message and "has 4," in message
     file.write_text(json.dumps(found | {"max_position_embeddings": 12}))
-    assert headrace(place, "train", "run.toml", "--run-dir", "run", "--dry-run").returncode == 0
+    assert headrace(place, "train", "run.toml", "--run-dir", "run", "--dry-run").status == 0
 
 
 @pytest.mark.long

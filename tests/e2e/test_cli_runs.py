@@ -92,6 +92,7 @@ def gsm8k(folder: Path) -> Path:
     return data
 
 
+@pytest.mark.long
 def test_gsm8k_trains_on_any_model_folder_and_exports_one(tmp_path: Path) -> None:
     data = gsm8k(tmp_path)
     made = ("--tokenizer-from", data, "--columns", "question,answer", "--out", tmp_path / "model")

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from headrace.run.execute import BAD_INPUT, FAILED
 from headrace.wire.rundir.events import read_events
 from tests.e2e.episodes import GAME, kill_a_child, played_run
 from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.verbs import said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -53,13 +52,9 @@ def test_episodes_are_trained_and_a_killed_worker_and_child_lose_none(run: TinyR
 
 
 def test_an_environment_that_cannot_be_loaded_is_refused_at_the_start(run: TinyRun) -> None:
-    command = [sys.executable, "-P", "-m", "headrace", "train", str(run.folder / "run.toml"), "--dry-run"]
-    done = subprocess.run(
-        [*command, "--run-dir", str(run.run_dir), "--environment.name", "game:Nobody"],
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == BAD_INPUT, done.stdout + done.stderr
-    assert "--environment.name: " in done.stderr and "game.py has no 'Nobody'" in done.stderr
+    words = ("train", run.folder / "run.toml", "--dry-run", "--run-dir", run.run_dir)
+    complaint = said(*words, "--environment.name", "game:Nobody", status=BAD_INPUT)
+    assert "--environment.name: " in complaint and "game.py has no 'Nobody'" in complaint
     assert not run.run_dir.exists()
 
 

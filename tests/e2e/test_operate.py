@@ -1,4 +1,4 @@
-"""What operators do to a live run, what it answers, and what can be had of it when it has ended."""
+"""What operators do to a live run, and what it answers."""
 
 import json
 from collections.abc import Iterator
@@ -161,58 +161,3 @@ def test_an_ended_run_says_that_it_is_over(ended: TinyRun) -> None:
     with pytest.raises(ConfigError, match="no run is alive"):
         find_client(ended.run_dir)
     assert "no run is alive" in headrace("pause", ended.run_dir, code=2)["error"]
-
-
-def test_a_checkpoint_becomes_a_model_that_transformers_loads(ended: TinyRun, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from headrace.wire.weights import weights_sha256
-
-    found = headrace("export", ended.run_dir)
-    assert found["path"] == str(ended.run_dir / "exports" / f"step-{found['step']:06d}")
-    model = AutoModelForCausalLM.from_pretrained(found["path"])
-    assert weights_sha256(model.named_parameters()) == found["weights_sha256"]
-    assert AutoTokenizer.from_pretrained(found["path"])("12+34=")["input_ids"]
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("")
-    assert (
-        "contains files that are not" in headrace("export", ended.run_dir, "--out", tmp_path / "other", code=2)["error"]
-    )
-    assert "no checkpoint of step 1 " in headrace("export", ended.run_dir, "--step", 1, code=2)["error"]
-
-
-def test_a_replay_has_the_runs_weights_bit_for_bit_and_others_with_another_rate(ended: TinyRun, tmp_path: Path) -> None:
-    same = headrace("replay", ended.run_dir, "--out", tmp_path / "same", "--export")
-    known = {
-        event["step"]: event["weights_digest"]
-        for event in read_events(ended.run_dir)
-        if event.get("event") == "step_done"
-    }
-    assert same["weights_digest"] == known[same["last"]]
-    assert same["as_in_run"] == same["last"] - same["first"] + 1
-    rows = [json.loads(line) for line in (tmp_path / "same" / "metrics.jsonl").read_text().splitlines()]
-    of_run = {row["step"]: row for row in ended.metrics()}
-    assert all(row["loss"] == of_run[row["step"]]["loss"] for row in rows)
-    assert (tmp_path / "same" / "export" / "model.safetensors").is_file()
-
-    other = headrace("replay", ended.run_dir, "--out", tmp_path / "other", "--trainer.learning-rate", "1e-5")
-    assert other["differs_from"] == same["first"] and other["weights_digest"] != same["weights_digest"]
-
-
-def test_a_replay_that_cannot_be_says_what_can_and_leaves_nothing(ended: TinyRun, tmp_path: Path) -> None:
-    out = tmp_path / "replay"
-    refused = headrace("replay", ended.run_dir, "--out", out, "--steps", "1:1", code=2)["error"]
-    assert "what can be replayed is" in refused and "checkpoint" in refused
-    assert (
-        "--rollout.replicas"
-        in headrace("replay", ended.run_dir, "--out", out, "--rollout.replicas", 2, code=2)["error"]
-    )
-    assert not out.exists()
-
-
-@pytest.mark.long
-def test_generate_loads_a_checkpoint_of_an_ended_run(ended: TinyRun) -> None:
-    asked = ("generate", ended.run_dir, "--prompt", "12+34=", "--seed", 4)
-    first, again = headrace(*asked), headrace(*asked)
-    assert first == again and first["version"] >= 4
-    assert "--prompt TEXT or --messages" in headrace("generate", ended.run_dir, code=2)["error"]

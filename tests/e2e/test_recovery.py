@@ -1,4 +1,4 @@
-"""Whatever is killed, wiped or stopped: the final weights are bit-equal, and the history is in order."""
+"""Whatever is killed: the final weights are bit-equal, and the history is in order."""
 
 import random
 import time
@@ -78,16 +78,6 @@ def test_sigkill_of_every_service_changes_no_bit(start: Start, undisturbed: str)
     run.wait_until(lambda: not run.forked("rollout-1"), "rollout-1 to start by itself")
     line = run.finish()
     assert line["steps"] == STEPS
-    assert run.check()["weights_sha256"] == undisturbed
-
-
-def test_stop_and_resume_changes_no_bit(start: Start, undisturbed: str) -> None:
-    run = start()
-    run.wait_for_step(2)
-    assert run.stop() != 0
-    assert run.check()["steps"] < STEPS
-    run.start("--resume")
-    run.finish()
     assert run.check()["weights_sha256"] == undisturbed
 
 

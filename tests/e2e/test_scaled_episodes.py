@@ -9,7 +9,7 @@ from headrace.wire.rundir.events import read_events
 from tests.e2e.episodes import GAME, played_run
 from tests.e2e.harness import TinyRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 STEPS = 2000
 """More than pass before a stop."""

@@ -13,7 +13,7 @@ from tests.e2e.harness import TinyRun
 from tests.e2e.test_seeing_episodes import check_conversation
 from tests.verbs import result, said
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 OWN = 0.7
 """The run's temperature, which the program asks for itself: a run honours that one alone."""
 

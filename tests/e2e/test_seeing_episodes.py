@@ -16,13 +16,35 @@ from tests.verbs import result, said
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[TinyRun]:
-    """A long run whose environment stands still while there is a file."""
-    (tmp_path / "seen").mkdir()
-    made = played_run(tmp_path / "tiny", game=holding_game(tmp_path / "seen" / "hold"), steps=2000, staleness=1)
-    yield made
-    made.close()
+LOOK = ("--environment", "--seed", 3)
+
+
+@pytest.fixture(scope="module")
+def hold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """While there is this file, the environment stands still."""
+    return tmp_path_factory.mktemp("seen") / "hold"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, hold: Path) -> Iterator[TinyRun]:
+    """A long run, after its second step."""
+    folder = tmp_path_factory.mktemp("seeing") / "tiny"
+    made = played_run(folder, game=holding_game(hold), steps=2000, staleness=1)
+    sees = f"--environment.folders={json.dumps([str(hold.parent)])}"
+    calm = ("--environment.tool-s=90", "--eval.every=100000", "--trainer.batch-timeout-s=3000")
+    made.start("--run.stale=wait", sees, *calm)
+    try:
+        made.wait_for_step(2)
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def ended(live: TinyRun) -> TinyRun:
+    """The same run, stopped. Tests behind the first that asks for it find no live run."""
+    live.stop()
+    return live
 
 
 def numbers(run: TinyRun) -> str:
@@ -41,12 +63,8 @@ def check_conversation(text: str) -> None:
     assert re.search(r"^ended by (stop|turn_limit|length); \d turns, \d+ tokens sampled", text, re.MULTILINE), text
 
 
-def test_episodes_are_seen_while_they_wait_and_afterwards(run: TinyRun, tmp_path: Path) -> None:
-    hold = tmp_path / "seen" / "hold"
-    sees = f"--environment.folders={json.dumps([str(hold.parent)])}"
-    calm = ("--environment.tool-s=90", "--eval.every=100000", "--trainer.batch-timeout-s=3000")
-    run.start("--run.stale=wait", sees, *calm)
-    run.wait_for_step(2)
+def test_what_an_episode_waits_for_is_named_and_a_live_run_plays_one_for_a_look(live: TinyRun, hold: Path) -> None:
+    run = live
     hold.touch()
     run.wait_until(lambda: "environment-0 plays it: tiny/g" in awaited(run), "the trainer to name the episode")
     assert re.search(r"waits for the environment's step, \d+ s", awaited(run)), awaited(run)
@@ -59,23 +77,27 @@ def test_episodes_are_seen_while_they_wait_and_afterwards(run: TinyRun, tmp_path
     step = run.steps()
     run.wait_for_step(step + 2)
 
-    look = ("generate", run.run_dir, "--environment", "--seed", 3)
-    live: dict[str, Any] = result(*look, "--prompt", "1+2=")
-    first = next(one for one in live["episode"]["messages"] if one["turn"] == 0)
-    assert live["episode"]["messages"][0]["content"] == "1+2" and first["versions"][0].startswith("1.")
-    assert first["replica_id"] == "rollout-0" and len(live["logprobs"]) == len(live["token_ids"])
+    found: dict[str, Any] = result("generate", run.run_dir, *LOOK, "--prompt", "1+2=")
+    first = next(one for one in found["episode"]["messages"] if one["turn"] == 0)
+    assert found["episode"]["messages"][0]["content"] == "1+2" and first["versions"][0].startswith("1.")
+    assert first["replica_id"] == "rollout-0" and len(found["logprobs"]) == len(found["token_ids"])
     counted = numbers(run)
     for name in ("turns_total", 'tokens_total{kind="read"', "episode_seconds_count", "episodes_by_length_total{"):
         assert f"headrace_environment_{name}" in counted, name
 
-    run.stop()
-    lives = said("explain", "g0/1", run.run_dir)
-    check_conversation(lives)
-    story = result("explain", "g0", run.run_dir)
+
+def test_the_life_of_an_episode_is_its_conversation(ended: TinyRun) -> None:
+    check_conversation(said("explain", "g0/1", ended.run_dir))
+    story = result("explain", "g0", ended.run_dir)
     assert [one["episode"]["turns"] > 0 for one in story["rollouts"]] == [True] * 4
-    ended = said(*look, "--temperature", 0)
-    check_conversation(ended)
-    assert "on here" in ended
+
+
+@pytest.mark.long
+def test_a_checkpoint_of_an_ended_run_plays_an_episode_for_a_look(ended: TinyRun) -> None:
+    look = ("generate", ended.run_dir, *LOOK)
+    played = said(*look, "--temperature", 0)
+    check_conversation(played)
+    assert "on here" in played
     again = result(*look, "--temperature", 0, "--task", '{"prompt": "1+2="}')
     assert again["episode"]["messages"][0]["content"] == "1+2"
     for words, complaint in (

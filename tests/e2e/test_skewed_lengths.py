@@ -12,7 +12,7 @@ from tests.e2e.harness import DEADLINE_S
 from tests.e2e.skewed import SkewedRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-STEPS = 12
+STEPS = 8
 
 
 @pytest.mark.parametrize("stale", ["wait", pytest.param("mask", marks=pytest.mark.long)])

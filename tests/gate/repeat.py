@@ -93,7 +93,10 @@ def run_alone(test: str) -> bool:
         names, outcome = Path(folder, "tests"), Path(folder, "outcome")
         names.write_text(test + "\n")
         # A file, for no shell then reads the brackets and quotes of a test's name.
-        command = ["timeout", "--kill-after=30", str(_LONGEST_S), "make", "once", f"TESTS=@{names}"]
+        # `--old-file`: the environment is the suites' own. One that looks older than the checkout, as a shared one does
+        # from a second checkout, would be installed into.
+        make = ["make", "--old-file=.venv/.ready", "once"]
+        command = ["timeout", "--kill-after=30", str(_LONGEST_S), *make, f"TESTS=@{names}"]
         subprocess.run(command, env={**os.environ, VARIABLE: str(outcome)}, check=False)
         lines = outcome.read_text(encoding="utf-8").splitlines() if outcome.exists() else []
         return any(line.get("end") == _PASSED and line["passed"] for line in map(json.loads, lines))

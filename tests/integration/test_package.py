@@ -70,6 +70,7 @@ def test_a_wheel_made_from_the_source_distribution_is_the_same(tree: Path, wheel
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
 
 
+@pytest.mark.long
 def test_modules_of_the_users_own_named_wire_and_services_break_nothing(wheel: Path, tmp_path: Path) -> None:
     site, own = tmp_path / "site", tmp_path / "own"
     succeed(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel, cwd=tmp_path)

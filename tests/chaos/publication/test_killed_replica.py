@@ -11,7 +11,7 @@ WITHIN_S = 2 * TIMES.transfer_s + 1
 
 
 @pytest.mark.parametrize("phase", keep({"transfer"}, PHASES))
-@pytest.mark.parametrize("members", [pytest.param(2, marks=pytest.mark.long), 4])
+@pytest.mark.parametrize("members", [2, pytest.param(4, marks=pytest.mark.long)])
 async def test_survivors_of_a_sigkill_serve_and_the_next_life_catches_up(
     stage: Stage, phase: str, members: int
 ) -> None:

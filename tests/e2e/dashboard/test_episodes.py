@@ -70,6 +70,7 @@ def test_tokens_that_were_read_are_apart_and_have_neither_logprob_nor_advantage(
         expect(page.locator(".tip")).to_contain_text("-0.1")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_fleet_page_names_the_workers_and_what_their_episodes_wait_for(browser: Browser, tmp_path: Path) -> None:
     hold = tmp_path / "seen" / "hold"

@@ -30,7 +30,10 @@ def sandbox() -> None:
 @pytest.mark.parametrize(
     ("program", "limits", "reason", "words"),
     [
-        ("ask(USER)\ntime.sleep(1000)", {"episode_s": 15.0}, "time", r"environment.episode_s = 15 passed"),
+        pytest.param(
+            "ask(USER)\ntime.sleep(1000)", {"episode_s": 15.0}, "time", r"environment.episode_s = 15 passed",
+            marks=pytest.mark.long,
+        ),
         ("ask(USER)\nsys.exit('no way')", {}, "environment_error", r"python exited with status 1; .*no way"),
         ("pass", {}, "environment_error", r"python ended without a call of the policy"),
         ("ask(USER)\nos.kill(os.getpid(), 9)", {}, "environment_error", r"python was ended by signal 9"),

@@ -103,6 +103,7 @@ def segments_of(rollout: Rollout) -> list[tuple[Any, Any, Any]]:
     return found
 
 
+@pytest.mark.long
 async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path) -> None:
     async with taskset_stage(tmp_path, said_in_turn, name="forks", harness="forks") as it:
         rollout = await play(it, played({"prompt": "first", "kind": "many"}))
@@ -122,6 +123,7 @@ async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path)
         assert [one.content for one in seen(broken).messages if one.role == "assistant"] == ["answer 0", "answer 1"]
 
 
+@pytest.mark.long
 async def test_a_context_that_does_not_fit_is_a_limit(tmp_path: Path) -> None:
     limits = {"context_length": 12}
     async with taskset_stage(tmp_path, said_in_turn, name="forks", harness="forks", limits=limits) as it:

@@ -33,9 +33,19 @@ def sandbox() -> None:
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("silent", "a server of tools ended with status 0 before it served; its module must run it"),
-        ("stuck", "a server of tools did not come up: it has done nothing for 10 s"),
-        ("pair", "verifiers:pair: it comes with the environment Pair, which may let several agents play"),
+        pytest.param(
+            "silent",
+            "a server of tools ended with status 0 before it served; its module must run it",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "stuck", "a server of tools did not come up: it has done nothing for 10 s", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "pair",
+            "verifiers:pair: it comes with the environment Pair, which may let several agents play",
+            marks=pytest.mark.long,
+        ),
         ("absent", "verifiers:absent: ModuleNotFoundError"),
     ],
 )
@@ -86,6 +96,7 @@ def adds_as_asked(text: str, request: pb.SampleRequest) -> str:
     return str(a + b) if "<tool_response>" in text else f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
+@pytest.mark.long
 async def test_a_taskset_that_was_written_elsewhere_is_played(tmp_path: Path) -> None:
     given = os.environ.get("HEADRACE_TASKSETS")
     if given is None:

@@ -28,6 +28,7 @@ def test_the_demos_config_is_valid(tmp_path: Path) -> None:
     assert config.rollout.replicas == 2 and config.run.max_staleness == 1
 
 
+@pytest.mark.long
 def test_what_a_killed_demo_left_is_made_anew(tmp_path: Path) -> None:
     for name in ("base", "sft", "model"):
         (tmp_path / "demo" / name).mkdir(parents=True)

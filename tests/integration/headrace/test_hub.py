@@ -78,6 +78,7 @@ def test_a_resumed_run_keeps_its_commit_and_gets_its_folder_again(hub: Hub, tmp_
     assert prepared(tmp_path, hub, "--model.revision", first).config.model.revision == first
 
 
+@pytest.mark.long
 def test_without_a_network_what_was_fetched_serves_and_else_the_command_is_named(tmp_path: Path) -> None:
     with running() as hub:
         hub.put(NAME, model(tmp_path / "v1"), "main")

@@ -117,6 +117,7 @@ def test_the_highest_go_first_and_those_that_stay_are_not_touched(tmp_path: Path
     assert [name for name, what, _ in marks(tmp_path) if what == "start"].count("rollout-0") == 1
 
 
+@pytest.mark.long
 def test_a_seat_is_taken_again_when_its_last_holder_has_drained(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         await stage.scale(0)
@@ -247,6 +248,7 @@ def test_one_that_answers_late_but_in_time_is_left_alone(tmp_path: Path) -> None
     assert Stage(tmp_path, budget=Budget(liveness_s=5.0, probe_s=0.2)).play(script).state == "finished"
 
 
+@pytest.mark.long
 def test_one_that_was_ready_once_and_then_hangs_at_its_start_is_started_again(tmp_path: Path) -> None:
     hang = tmp_path / "hang"
 

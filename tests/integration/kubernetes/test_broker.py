@@ -1,10 +1,11 @@
 """The broker of the manifests, started by their own command and config."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import redis
@@ -29,12 +30,16 @@ def started(folder, password) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     with (
         (folder / "log").open("w") as log,
-        subprocess.Popen([*container["command"], script], env=env, stdout=log, stderr=log) as process,
+        subprocess.Popen(
+            [*container["command"], script], env=env, stdout=log, stderr=log, start_new_session=True
+        ) as process,
     ):
         try:
             yield port, process
         finally:
-            process.terminate()
+            # The shell's death alone is not that of the server behind its pipe.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
 
 
 def ask(port, password):

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.integration.metrics.prometheus import Prometheus, program, prometheus
 from tests.integration.rollout.test_starting import starting, torch_held
@@ -20,6 +21,7 @@ def returns(server: Prometheus, expr: str, what: str) -> None:
     until(lambda: server.query(expr), what, DEADLINE_S, every_s=0.1, detail=lambda: f"{expr} returns nothing")
 
 
+@pytest.mark.long
 def test_a_replica_whose_engine_loads_is_up_and_one_that_is_gone_is_not(tmp_path: Path, valkey: Valkey) -> None:
     program("prometheus")
     folders = [tmp_path / name for name in ("replica", "prometheus")]

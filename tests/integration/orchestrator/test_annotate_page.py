@@ -117,6 +117,7 @@ def test_undo_brings_the_same_pair_back_also_after_a_reload(browser: Browser, se
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_two_annotators_see_how_far_they_agree(browser: Browser, served: Served) -> None:
     write_run(served.run_dir, steps=1, groups=4)
     served.start()
@@ -182,6 +183,7 @@ class LostAnswer:
             route.continue_()
 
 
+@pytest.mark.long
 def test_a_vote_whose_answer_was_lost_stays_with_who_gave_it(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()

@@ -131,6 +131,7 @@ async def test_the_server_hashes_what_it_has_loaded_before_anything_is_published
             await engine.close(5)
 
 
+@pytest.mark.long
 async def test_the_first_verification_of_a_life_may_be_slow_and_no_later_one(tmp_path: Path) -> None:
     times = PublicationTable(prepare_s=60, transfer_s=60, verify_s=1.0, commit_s=60)
     house, listener = World(tmp_path, times), Listener()

@@ -188,6 +188,7 @@ async def test_weights_also_come_from_disk(tmp_path: Path) -> None:
         assert await world.state() == ("SERVING", 0)
 
 
+@pytest.mark.long
 async def test_an_abort_after_the_installation_leaves_no_weights_to_serve(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         before = outcomes("handed_back")

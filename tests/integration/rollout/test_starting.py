@@ -93,7 +93,9 @@ def until_it_says(process: "subprocess.Popen[bytes]", port: int, words: str, log
 
 
 @pytest.mark.parametrize(
-    ("engine", "name"), [(torch_held, "torch"), (sglang_that_loads_for_ever, "sglang")], ids=["torch", "sglang"]
+    ("engine", "name"),
+    [pytest.param(torch_held, "torch", marks=pytest.mark.long), (sglang_that_loads_for_ever, "sglang")],
+    ids=["torch", "sglang"],
 )
 def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
     tmp_path: Path, valkey: Valkey, engine: Engine, name: str

@@ -47,7 +47,12 @@ def start(folder: Path, ranks: int, port: int, late: int, dtype: str) -> list[su
 
 
 @pytest.mark.parametrize(
-    ("ranks", "dtype"), [(1, "float32"), (2, "bfloat16"), pytest.param(3, "float32", marks=pytest.mark.long)]
+    ("ranks", "dtype"),
+    [
+        pytest.param(1, "float32", marks=pytest.mark.long),
+        (2, "bfloat16"),
+        pytest.param(3, "float32", marks=pytest.mark.long),
+    ],
 )
 def test_shards_become_one_snapshot_and_arrive_whole(tmp_path: Path, ranks: int, dtype: str) -> None:
     expected = make_snapshot(tiny_model().named_parameters(), dtype=getattr(torch, dtype), bucket_bytes=BUCKET)

@@ -113,6 +113,7 @@ def shelf(settings):
     return weights | {"current": (folder / "current").read_text()}
 
 
+@pytest.mark.long
 def test_stopped_by_sigterm_it_leaves_a_checkpoint_and_goes_on_from_it(undisturbed, tmp_path):
     settings = settings_for(tmp_path, steps=STEPS, checkpoint_every=100)
     assert live(settings, stop_at=3) == 0

@@ -87,6 +87,7 @@ def test_a_batch_is_acked_by_the_time_its_version_is_published(undisturbed):
     assert json.loads((undisturbed.run_dir.parent / "pending.json").read_text()) == [0] * (STEPS + 1)
 
 
+@pytest.mark.long
 def test_when_no_group_tells_anything_the_run_ends_with_a_reason_and_is_not_started_again(tmp_path):
     settings = settings_for(tmp_path, steps=2, algorithm={"dynamic_sampling": True, "discard_limit": 1})
     starved = settings.model_copy(update={"batch": settings.batch.model_copy(update={"groups": 1})})
@@ -121,6 +122,7 @@ def test_fenced_it_ends_at_once_and_writes_no_more(tmp_path):
     assert not (settings.run_dir / "checkpoints").exists() and not (settings.run_dir / "export").exists()
 
 
+@pytest.mark.long
 def test_an_orchestrator_that_forgot_everything_is_told_everything(undisturbed, tmp_path):
     settings = settings_for(tmp_path, steps=STEPS)
     assert live(settings, forget_at=3) == 0
@@ -147,6 +149,7 @@ def test_time_without_a_replica_does_not_count_against_the_batch(tmp_path):
     assert "a batch for step 1: 3 groups are ready" in (tmp_path / "trainer.log").read_text()
 
 
+@pytest.mark.long
 def test_without_resume_a_used_run_directory_is_refused(undisturbed):
     table = undisturbed.trainer.model_copy(update={"resume": False})
     assert live(undisturbed.model_copy(update={"trainer": table})) == 1
@@ -167,6 +170,7 @@ def test_while_the_orchestrator_is_away_it_can_be_stopped_or_gives_up_with_a_rea
     assert highest_incarnation(tmp_path / "run" / "journal") == 0
 
 
+@pytest.mark.long
 def test_the_process_itself_refuses_a_bad_model_folder(tmp_path):
     settings = settings_for(tmp_path)
     path = tmp_path / "trainer.json"

@@ -74,6 +74,7 @@ def test_the_ranks_end_well(world):
     assert code == 0, said[-6000:]
 
 
+@pytest.mark.long
 def test_a_rank_never_holds_more_than_three_quarters_of_the_model(models):
     config = LlamaConfig(
         vocab_size=4096,

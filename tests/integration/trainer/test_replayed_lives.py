@@ -12,7 +12,7 @@ from tests.integration.trainer.lives import STEPS, facts, trained
 @pytest.mark.parametrize(
     ("then", "now", "told"),
     [
-        ("", "sgl64", "replay_not_compared"),
+        pytest.param("", "sgl64", "replay_not_compared", marks=pytest.mark.long),
         pytest.param("old", "", "", marks=pytest.mark.long),
         pytest.param("", "", "", marks=pytest.mark.long),
         pytest.param("old", "sgl64", "replay_not_compared", marks=pytest.mark.long),

@@ -26,8 +26,9 @@ def until_it_waits_for_the_orchestrator(port: int, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "ranks"),
-    [pytest.param(["--stopped-code", "143"], 143, 2, marks=pytest.mark.long), ([], 0, 1)],
+    [(["--stopped-code", "143"], 143, 2), ([], 0, 1)],
 )
+@pytest.mark.long
 def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(tmp_path, arguments, code, ranks):
     port = free_port()
     settings = settings_for(tmp_path, steps=2, ranks=ranks, orchestrator_timeout_s=300.0).model_copy(

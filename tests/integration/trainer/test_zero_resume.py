@@ -33,6 +33,7 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", keep({3}, [2, 3]))
 def test_moments_of_another_optimizer_are_dropped_and_the_first_step_is_a_fresh_one(folder, stage):
     command = [sys.executable, "-m", "tests.integration.trainer.zero_resume", str(folder), str(stage)]

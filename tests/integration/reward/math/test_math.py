@@ -11,6 +11,7 @@ import pytest
 
 from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
 from headrace.services.reward.workers import WorkerPool
+from tests.variants import keep
 
 pytest.importorskip("math_verify")
 
@@ -187,7 +188,7 @@ async def test_equal_answers_are_verified_once(monkeypatch: pytest.MonkeyPatch) 
         assert len(asked) == 1
 
 
-@pytest.mark.parametrize("answer", ["+-*", "", None, r"\begin{foo}", r"\frac{1"])
+@pytest.mark.parametrize("answer", keep({"", r"\frac{1"}, ["+-*", "", None, r"\begin{foo}", r"\frac{1"]))
 async def test_a_row_whose_answer_nobody_can_read_is_a_failure_and_found_before(answer: Any) -> None:
     async with math_scorer() as scorer:
         verdict = await one(scorer, answer, r"\boxed{x^2}")

@@ -11,6 +11,7 @@ from tests.integration.reward.sandbox.conftest import Bench, Host
 from tests.integration.reward.sandbox.hostile import ACTS as HARM
 from tests.integration.reward.sandbox.hostile import FRAME
 from tests.integration.reward.sandbox.hostile_tricks import TRICKS
+from tests.variants import keep
 
 ACTS = HARM | TRICKS
 
@@ -68,7 +69,7 @@ def assert_unharmed(host: Host, bench: Bench) -> None:
     assert processes(bench.boxes.pids) == PER_SANDBOX * len(bench.boxes.pids)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", keep({"function"}, FORMS))
 @pytest.mark.parametrize("name", ACTS)
 async def test_a_hostile_program_scores_0_and_an_honest_one_beside_and_after_it_1(
     bench: Bench, host: Host, monkeypatch: pytest.MonkeyPatch, name: str, form: str

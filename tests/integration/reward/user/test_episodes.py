@@ -205,6 +205,7 @@ async def test_a_function_that_names_messages_gets_all_of_them(tmp_path: Path) -
         assert found.value == 1.0, "a column of the data comes first"
 
 
+@pytest.mark.long
 async def test_a_taskset_of_verifiers_scores_the_whole_trace(tmp_path: Path) -> None:
     pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed")
     one = (Segment(start=0, context_ids=np.array([5, 6], np.int32)),)

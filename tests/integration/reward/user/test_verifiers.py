@@ -133,6 +133,7 @@ async def test_one_reward_can_be_named_and_the_config_is_the_options(tmp_path: P
         assert [one.value for one in found] == [2.0, 0.0] and "concise" not in found[0].parts
 
 
+@pytest.mark.long
 async def test_rewards_have_one_loop_for_the_workers_life_and_odd_metrics_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "loops_env.py").write_text(LOOPS)
     async with loaded(tmp_path, "loops_env") as scorer:
@@ -144,10 +145,15 @@ async def test_rewards_have_one_loop_for_the_workers_life_and_odd_metrics_are_dr
     ("target", "body", "words"),
     [
         pytest.param("absent_env", "", "absent_env: ModuleNotFoundError", marks=pytest.mark.long),
-        ("sums_env:absent", "", "no reward 'absent'; there are concise, correct"),
+        pytest.param("sums_env:absent", "", "no reward 'absent'; there are concise, correct", marks=pytest.mark.long),
         pytest.param("other_env", "pass", "its task has no reward", marks=pytest.mark.long),
         pytest.param("other_env", "NEEDS_CONTAINER = True", "NEEDS_CONTAINER", marks=pytest.mark.long),
-        ("other_env", "async def finalize(self, trace, runtime): pass", "finalize of its own, which needs a runtime"),
+        pytest.param(
+            "other_env",
+            "async def finalize(self, trace, runtime): pass",
+            "finalize of its own, which needs a runtime",
+            marks=pytest.mark.long,
+        ),
         ("other_env", "@vf.reward\n    async def ran(self, trace, runtime): pass", "its reward ran needs a runtime"),
     ],
 )

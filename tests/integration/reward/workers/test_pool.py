@@ -31,7 +31,7 @@ both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "fork
 forked_first = pytest.mark.parametrize(
     "fork", [pytest.param(False, marks=pytest.mark.long), True], ids=["spawned", "forked"]
 )
-"""For tests that wait for seconds of processor time, which pass alike both ways."""
+"""For what a child does, or what is done to it: alike however it was started, and a start takes seconds."""
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ async def test_a_job_gets_its_result_and_prints_do_not_disturb_it(fork: bool) ->
         assert (await pool.run({"do": "echo", "what": large}))["said"] == large
 
 
-@both_ways
+@forked_first
 async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fork: bool) -> None:
     async with a_pool(deadline_s=2.0, fork=fork) as pool:
         before = (await pool.run({"do": "add", "a": 0}))["pid"]
@@ -116,7 +116,7 @@ async def test_waiting_for_a_turn_costs_nothing_of_the_deadline(fork: bool) -> N
         assert len(await asyncio.gather(*naps)) == 4
 
 
-@both_ways
+@forked_first
 async def test_two_processes_work_at_a_time(fork: bool) -> None:
     async with a_pool(processes=2, fork=fork) as pool:
         done = await asyncio.gather(*(pool.run({"do": "nap", "seconds": 2.0}) for _ in range(2)))
@@ -124,7 +124,7 @@ async def test_two_processes_work_at_a_time(fork: bool) -> None:
         assert len({item["pid"] for item in done}) == 2
 
 
-@both_ways
+@forked_first
 async def test_a_killed_job_takes_what_it_started_with_it(fork: bool, tmp_path: Path) -> None:
     async with a_pool(deadline_s=2.0, fork=fork) as pool:
         with pytest.raises(JobTimeoutError):
@@ -133,7 +133,7 @@ async def test_a_killed_job_takes_what_it_started_with_it(fork: bool, tmp_path: 
         await until_async(lambda: not is_alive(other))
 
 
-@both_ways
+@forked_first
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
 async def test_a_child_that_dies_of_its_job_says_how_and_is_replaced(fork: bool, name: str) -> None:
     async with a_pool(fork=fork) as pool:

@@ -26,6 +26,7 @@ def run(size, what):
     return process.returncode, out, errors
 
 
+@pytest.mark.long
 def test_three_ranks_gather_sum_and_agree():
     code, out, errors = run(3, "ends")
     assert code == 0, errors[-2000:]
@@ -45,6 +46,7 @@ def test_the_first_rank_ends_with_the_code_of_a_child_that_fails(what, code):
     assert "rank_lost" in out + errors
 
 
+@pytest.mark.long
 def test_a_rank_that_never_comes_is_told_by_the_deadline():
     code, out, errors = run(2, "late")
     assert code == 1, errors[-2000:]

@@ -1,0 +1,76 @@
+"""What can be had of a run that has ended: its model, its steps once more, its answers."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.wire.rundir.events import read_events
+from tests.e2e.undisturbed import Undisturbed
+from tests.verbs import result, said
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def ended(undisturbed_run: Undisturbed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the session's finished run, to write into."""
+    copy = tmp_path_factory.mktemp("ended") / "run"
+    shutil.copytree(undisturbed_run.run_dir, copy)
+    return copy
+
+
+def refused(*words: Any) -> str:
+    """The complaint of a command that is bad input."""
+    return said(*words, "--json", status=2)
+
+
+def test_a_checkpoint_becomes_a_model_that_transformers_loads(ended: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from headrace.wire.weights import weights_sha256
+
+    found = result("export", ended)
+    assert found["path"] == str(ended / "exports" / f"step-{found['step']:06d}")
+    model = AutoModelForCausalLM.from_pretrained(found["path"])
+    assert weights_sha256(model.named_parameters()) == found["weights_sha256"]
+    assert AutoTokenizer.from_pretrained(found["path"])("12+34=")["input_ids"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("")
+    assert "contains files that are not" in refused("export", ended, "--out", tmp_path / "other")
+    assert "no checkpoint of step 1 " in refused("export", ended, "--step", 1)
+
+
+def test_a_replay_has_the_runs_weights_bit_for_bit_and_others_with_another_rate(
+    ended: Path, undisturbed_run: Undisturbed, tmp_path: Path
+) -> None:
+    same = result("replay", ended, "--out", tmp_path / "same", "--export")
+    events = [event for event in read_events(ended) if event.get("event") == "step_done"]
+    known = {event["step"]: event["weights_digest"] for event in events}
+    assert same["weights_digest"] == known[same["last"]]
+    assert same["as_in_run"] == same["last"] - same["first"] + 1
+    rows = [json.loads(line) for line in (tmp_path / "same" / "metrics.jsonl").read_text().splitlines()]
+    of_run = {row["step"]: row for row in undisturbed_run.metrics()}
+    assert rows and all(row["loss"] == of_run[row["step"]]["loss"] for row in rows)
+    assert (tmp_path / "same" / "export" / "model.safetensors").is_file()
+
+    other = result("replay", ended, "--out", tmp_path / "other", "--trainer.learning-rate", "1e-5")
+    assert other["differs_from"] == same["first"] and other["weights_digest"] != same["weights_digest"]
+
+
+def test_a_replay_that_cannot_be_says_what_can_and_leaves_nothing(ended: Path, tmp_path: Path) -> None:
+    out = tmp_path / "replay"
+    complaint = refused("replay", ended, "--out", out, "--steps", "1:1")
+    assert "what can be replayed is" in complaint and "checkpoint" in complaint
+    assert "--rollout.replicas" in refused("replay", ended, "--out", out, "--rollout.replicas", 2)
+    assert not out.exists()
+
+
+@pytest.mark.long
+def test_generate_loads_a_checkpoint_of_an_ended_run(ended: Path) -> None:
+    asked = ("generate", ended, "--prompt", "12+34=", "--seed", 4)
+    first, again = result(*asked), result(*asked)
+    assert first == again and first["version"] >= 4
+    assert "--prompt TEXT or --messages" in refused("generate", ended)
