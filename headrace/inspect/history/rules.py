@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import cast
 
 from headrace.inspect.history.record import RunHistory, batches_by_step
 from headrace.inspect.history.verdict import Bound
@@ -36,7 +37,7 @@ def events_agree(history: RunHistory) -> Iterator[str]:
     newest = max(history.incarnations, default=0)
     seen: dict[tuple[str, int], str] = {}
     for event in history.batch_events:
-        step, digest, source = int(event["step"]), str(event["digest"]), str(event["source"])
+        step, digest, source = cast(int, event["step"]), str(event["digest"]), str(event["source"])
         if seen.setdefault((source, step), digest) != digest:
             yield f"{source} tells of two batches of step {step}"
             continue

@@ -82,8 +82,10 @@ class Forge:
     def drop(self, index: int, reason: str = "stale") -> None:
         self.journal.dropped([DroppedRecord(group_index=index, group_id=group_id(RUN, index), reason=reason)])
 
-    def end(self, *open_groups: int) -> None:
-        self.orchestrator.append("run_ended", version=0, open_groups=[group_id(RUN, index) for index in open_groups])
+    def end(self, *open_groups: int, version: int = 3) -> None:
+        self.orchestrator.append(
+            "run_ended", version=version, open_groups=[group_id(RUN, index) for index in open_groups]
+        )
 
     def run(self, steps: int = 3) -> "Forge":
         """A good run: two groups a step."""
@@ -134,7 +136,7 @@ def test_discarded_groups_break_no_order_and_are_told_by_their_reason(tmp_path: 
     forge.drop(4, "uninformative")
     forge.drop(6, "stale")
     forge.step(2, 5, 7)
-    forge.end()
+    forge.end(version=2)
     verdict = forge.check()
     assert verdict.ok, verdict.problems
     words = "8 groups issued, 4 trained, 4 dropped (3 uninformative, 1 stale), 0 open"
