@@ -115,6 +115,14 @@ def test_what_is_removed_is_named_and_contradicts_a_receipt(undisturbed_run: Und
     assert receipted.problems == tuple(f"{one}, which the receipt stands for, is gone" for one in gone)
 
 
+def test_a_chain_of_receipts_that_is_removed_is_missed(undisturbed_run: Undisturbed, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed_run.run_dir, run, ignore=shutil.ignore_patterns("*.sock", "socket"))
+    (run / "receipts.jsonl").unlink()
+    (problem,) = check_run(run).problems
+    assert re.fullmatch("receipts.jsonl has no line with the receipt [0-9a-f]{12}, which the trainer recorded", problem)
+
+
 def test_a_line_that_is_added_after_the_end_contradicts_the_receipt(
     undisturbed_run: Undisturbed, tmp_path: Path
 ) -> None:

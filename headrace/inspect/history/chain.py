@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.inspect.history.found import FoundCheckpoint, FoundExport, FoundFiles
 from headrace.inspect.history.record import TRAINER, Entry, RunHistory, batches_by_step
+from headrace.inspect.history.rules import missing
 from headrace.wire.digests import same_weights
 
 _NAMED = 3
@@ -68,16 +69,16 @@ def workers_reported(history: RunHistory) -> Iterator[str]:
     One that was issued before may come from services of an older version.
     """
     for what, known in (("generated", history.generated), ("scored", history.scored)):
-        missing = [
+        absent = [
             group
             for step, batch in batches_by_step(history)
             if step > history.unchained
             for group in batch.record.group_ids
             if group not in known and history.issued_at.get(group, 0.0) >= history.chained_since
         ]
-        if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            yield f"group {missing[0]}{more} was trained, but no service reported it as {what}"
+        if absent:
+            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            yield f"group {absent[0]}{more} was trained, but no service reported it as {what}"
 
 
 def weights_agree(history: RunHistory) -> Iterator[str]:
@@ -184,9 +185,8 @@ def metrics_are_the_trainers(
     if len(wrong) > _NAMED:
         yield f"{len(wrong) - _NAMED} more lines of metrics.jsonl are not those that the trainer recorded"
     if ended:
-        for step in range(history.unchained + 1, last_step + 1):
-            if step not in lines and step not in history.recorded_metrics:
-                yield f"metrics.jsonl has no line of step {step}"
+        for steps in missing({*lines, *history.recorded_metrics}, history.unchained + 1, last_step):
+            yield f"metrics.jsonl has no line of step {steps}"
 
 
 def rollouts_are_the_trainers(history: RunHistory, found: Mapping[int, str]) -> Iterator[str]:
