@@ -29,7 +29,7 @@ class FoundCheckpoint:
     manifest: str
     """Hex sha256 of its manifest; empty if it cannot be read."""
     weights_digest: str
-    """Digest of the published version, from its state; empty in one of before the chain."""
+    """Digest of the published version, from its manifest; empty in one of before the chain."""
     problem: str
     """Why it cannot be resumed from; empty for a whole one."""
 
@@ -116,7 +116,8 @@ def _checkpoint(step: int, path: Path) -> FoundCheckpoint | None:
     manifest = digest = ""
     try:
         manifest = sha256_of(path / _MANIFEST)
-        files = _object(path / _MANIFEST).get("sha256")
+        listed = _object(path / _MANIFEST)
+        files = listed.get("sha256")
         if not isinstance(files, dict) or "state.json" not in files:
             raise DataError(f"{_MANIFEST} lists no files")
         for name, wanted in files.items():
@@ -128,7 +129,7 @@ def _checkpoint(step: int, path: Path) -> FoundCheckpoint | None:
         state = _object(path / "state.json")
         if state.get("step") != step:
             raise DataError(f"state.json is of step {state.get('step')}")
-        digest = str(state.get("weights_digest") or "")
+        digest = str(listed.get("weights_digest") or "")
         problem = ""
     except (OSError, ValueError, DataError) as error:
         if not path.is_dir():

@@ -48,7 +48,10 @@ class CheckpointState:
     code_digest: str = ""
     """Hex sha256 of the user's own code that trained it; empty, and not written, for a run without."""
     weights_digest: str = ""
-    """Digest of the version as it was published and journaled; empty, and not written, in a stage without a journal."""
+    """Digest of the version as it was published and journaled; empty in a stage without a journal.
+
+    `headrace check` reads it from the manifest; it is not loaded.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,12 +174,14 @@ def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str
     for name, tensors in files.items():
         save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
     values = asdict(state)
-    for name in ("code_digest", "weights_digest"):
-        if not values[name]:
-            del values[name]
+    # In the manifest: an older version refuses a state with keys that it does not know.
+    weights_digest = values.pop("weights_digest")
+    if not state.code_digest:
+        del values["code_digest"]
     (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **values}))
     hashes = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
-    (folder / _MANIFEST).write_text(json.dumps({"schema": SCHEMA, "sha256": hashes}, indent=1))
+    manifest = {"schema": SCHEMA, "sha256": hashes} | ({"weights_digest": weights_digest} if weights_digest else {})
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
 def _state(values: dict[str, Any]) -> CheckpointState:
