@@ -19,12 +19,12 @@ from headrace.data.prepare import PreparedData
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.demo.demo import prepare_demo
 from headrace.doctor.wants import Wants
-from headrace.inspect.history import check_run
+from headrace.inspect.history import check_run, checked_receipt
 from headrace.model.tiny_models import make_text_model
 from headrace.reference.algorithms import as_markdown, as_text, describe
 from headrace.run.execute import FAILED, FINISHED, Output, execute
 from headrace.run.launch import PreparedRun, check_around, inherited_environment, prepare_run
-from headrace.run.offline import PreparedStage, prepare_stage, refuse_stage, run_stage
+from headrace.run.offline import PreparedStage, prepare_stage, run_stage
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -168,15 +168,20 @@ def run_dir_config(run_dir: Path | None) -> Path:
 
 @app.command()
 def check(
-    run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)], json: Json = False
+    run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
+    receipt: Annotated[
+        str, typer.Option("--receipt", metavar="HEX", help="A receipt of this run: proves that its files are as then.")
+    ] = "",
+    json: Json = False,
 ) -> None:
     """Proves from journal and events that nothing was lost, trained twice, or trained under unverified weights."""
     output = Output.choose(json=json)
     with reported_errors(output):
-        refuse_stage(run_dir)
-        verdict = check_run(run_dir)
+        verdict = check_run(run_dir, checked_receipt(receipt))
         for problem in verdict.problems:
             output.say(f"problem: {problem}")
+        for note in verdict.notes:
+            output.say(note)
         output.say(verdict.in_words())
         if output.json:
             output.result(verdict.as_json())

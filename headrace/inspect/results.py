@@ -34,6 +34,8 @@ class Summary:
     groups_dropped: dict[str, int]
     """Reason -> groups that were never trained; those that were open at the end are not counted."""
     run_dir: str
+    receipt: str | None = None
+    """Receipt of the run's files after its last step; None if none was taken."""
 
     def as_json(self) -> str:
         """The summary in one line."""

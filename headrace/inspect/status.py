@@ -23,6 +23,7 @@ from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
+from headrace.wire.rundir.receipts import Receipt, last_receipt
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
@@ -45,6 +46,8 @@ class RunLook:
     metrics: Record
     """Numbers of the last step."""
     evals: Sequence[Record]
+    receipt: Receipt | None = None
+    """The newest of the run directory; None behind a URL."""
 
     @property
     def waits(self) -> list[Party]:
@@ -66,6 +69,7 @@ class RunLook:
             "steps": self.steps,
             "metrics": self.metrics,
             "eval": self.evals,
+            "receipt": {"value": self.receipt.value, "step": self.receipt.line.step} if self.receipt else None,
             "waits": [asdict(party) for party in self.waits],
         }
 
@@ -92,6 +96,7 @@ def look(run_dir: Path) -> RunLook:
         steps=int(number_of(rows[-1]["step"]) or 0) if rows else 0,
         metrics=rows[-1] if rows else {},
         evals=evals_of(run_dir),
+        receipt=last_receipt(run_dir),
     )
 
 
@@ -148,12 +153,19 @@ def show_status(shown: RunLook, console: Console) -> None:
     """Prints the status for the user."""
     if shown.orchestrator:
         show_table(console, draw(view_of(shown), shown.evals))
+        _show_receipt(shown.receipt, console)
         return
     doing = "running" if shown.steps and "trainer" in shown.services else "starting"
     state = f"{doing} (pid {shown.supervisor})" if shown.supervisor else _not_running(shown.run_dir)
     console.print(f"{shown.run_dir}: {state}, {shown.steps} steps done", markup=False)
     for row in shown.evals:
         console.print(eval_line(row), markup=False)
+    _show_receipt(shown.receipt, console)
+
+
+def _show_receipt(receipt: Receipt | None, console: Console) -> None:
+    if receipt is not None:
+        console.print(f"receipt of step {receipt.line.step}: {receipt.value}", markup=False)
 
 
 def _not_running(run_dir: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from headrace.inspect.results import summarize
 from headrace.inspect.screen import Lines, LiveTable, Screen
 from headrace.run.launch import PreparedRun
 from headrace.run.nodes import how_to_join, ready_s
+from headrace.run.receipts import end_receipt
 from headrace.supervisor.control import Control
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, Supervisor
@@ -108,10 +109,11 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
         if ".log" not in outcome.reason and not outcome.disk_refused:
             output.say(f"look at {RunPaths(run_dir).log('trainer')} and {RunPaths(run_dir).log('orchestrator')}")
     output.say(f"run directory: {run_dir}")
+    receipt = end_receipt(run_dir, output.say, step=summary.steps)
     if RunPaths(run_dir).export.is_dir() and outcome.state == "finished":
         output.say(f"model: {RunPaths(run_dir).export}")
     if output.json:
-        output.result(summary.as_json())
+        output.result(replace(summary, receipt=receipt).as_json())
     return exit_status(outcome)
 
 

@@ -26,6 +26,7 @@ from headrace.run.own_code import StagedCode, staged_code, staged_environment
 from headrace.run.plans import Planner, choose_ports
 from headrace.run.played import check_same_environment
 from headrace.run.preload import begin_fork_server
+from headrace.run.receipts import record_config
 from headrace.services.trainer.algorithms.own import is_own
 from headrace.services.trainer.config.checks import group_problem
 from headrace.supervisor.broker import EmbeddedBroker, check_external, embedded, embedded_url, find_server
@@ -188,6 +189,8 @@ def prepare_files(
     else:
         text = _run_preparation(toml, stage, env, fork_server)
     RunPaths(stage).data_summary.write_text(text, encoding="utf-8")
+    if folders.has_begun(run_dir):
+        record_config(run_dir, stage)
     folders.publish(run_dir, stage)
     return text
 

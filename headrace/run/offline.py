@@ -24,6 +24,7 @@ from headrace.run.extras import check_extras
 from headrace.run.launch import check_data_files, prepare_files
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
 from headrace.run.preload import begin_fork_server
+from headrace.run.receipts import end_receipt
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.supervisor.alone import STOPPED_CODE, Alone
 from headrace.supervisor.fork_server.client import ForkServer
@@ -71,6 +72,8 @@ class StageSummary:
     run_dir: str
     export: str | None
     """The folder of the trained model, once there is one."""
+    receipt: str | None = None
+    """Receipt of the run's files after its last step; None if none was taken."""
 
 
 def prepare_stage(
@@ -152,7 +155,7 @@ def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
 
 
 def refuse_stage(run_dir: Path) -> None:
-    """Raises ConfigError for the run directory of such a stage, which has no journal to check."""
+    """Raises ConfigError for the run directory of such a stage, which has no journal to replay."""
     try:
         tables = tomllib.loads(RunPaths(run_dir).run_toml.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
@@ -208,6 +211,7 @@ def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, sec
     else:
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
     output.say(f"run directory: {run_dir}")
+    receipt = end_receipt(run_dir, output.say, step=summary.steps)
     if output.json:
-        output.result(json.dumps(asdict(summary)))
+        output.result(json.dumps(asdict(replace(summary, receipt=receipt))))
     return exit_status(outcome)

@@ -250,6 +250,7 @@ ELSEWHERE = {
         "tests/integration/kubernetes/test_real_node.py",
         "(cp .*) my-model",
     ),
+    "headrace check RUN_DIR --receipt HEX": ("tests/e2e/test_receipts.py", 'said("check", run_dir, "--receipt"'),
     "headrace join RUN_DIR --node 1": ("tests/e2e/test_nodes_run.py", '"headrace", "join"'),
     "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),
     "examples/tools/run.sh runs/tools": ("tests/e2e/test_tools_example.py", '"run.sh"'),

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from headrace.demo.arithmetic import exercises
+from headrace.inspect.history import check_run
 from headrace.wire.lifecycle import die_with_parent
+from tests.verbs import result
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 DEADLINE_S = 120
@@ -89,7 +91,7 @@ class Stage:
         return int(json.loads((self.run_dir / "run" / "trainer.json").read_text())["pid"])
 
     def exported(self) -> str:
-        path = next((self.run_dir / "events").glob("*.jsonl"))
+        path = next((self.run_dir / "events").glob("trainer-*.jsonl"))
         events = [json.loads(line) for line in path.read_text().splitlines()]
         return str([event for event in events if event["event"] == "exported"][-1]["weights_sha256"])
 
@@ -122,6 +124,16 @@ def test_a_stage_that_was_killed_and_stopped_ends_in_the_weights_of_one_that_was
     assert torn.exported() == whole.exported()
     assert [row["step"] for row in torn.metrics()] == list(range(1, 151))
     assert finished["eval_after"]["loss"] < finished["eval_before"]["loss"]
+    for stage, line in ((whole, wanted), (torn, finished)):
+        verdict = result("check", stage.run_dir, "--receipt", line["receipt"])
+        assert (verdict["stage"], verdict["steps"], verdict["problems"]) == ("sft", 150, [])
+        assert verdict["notes"] == ["the receipt of step 150 covers the whole run"]
+    earlier = result("check", torn.run_dir, "--receipt", stopped["receipt"])
+    assert earlier["notes"] == [f"the receipt is of step {kept}, and holds; the run went on to step 150"]
+    flipped = torn.run_dir / "checkpoints" / "step-000150" / "model.safetensors"
+    data = flipped.read_bytes()
+    flipped.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert "step 150 cannot be resumed from: model.safetensors does not match" in check_run(torn.run_dir).problems[0]
 
 
 @pytest.mark.parametrize("stage", [pytest.param(stage, marks=pytest.mark.long) for stage in ("reward_model", "dpo")])

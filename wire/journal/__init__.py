@@ -5,7 +5,7 @@ the batches' payloads are files of their own, which go when a checkpoint covers 
 """
 
 from headrace.wire.journal.framing import JournalDamagedError
-from headrace.wire.journal.payloads import has_payload, payload_path, prune_payloads, read_payload
+from headrace.wire.journal.payloads import has_payload, payload_path, prune_payloads, read_payload, stream_payload
 from headrace.wire.journal.reader import JournalRecord, highest_incarnation, read_journal
 from headrace.wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord
 from headrace.wire.journal.writer import JournalWriter, read_lengths
@@ -26,4 +26,5 @@ __all__ = [
     "read_journal",
     "read_lengths",
     "read_payload",
+    "stream_payload",
 ]

@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headrace.wire.host.disk_fault import writing
@@ -12,6 +12,7 @@ from headrace.wire.rundir import atomic
 
 FOLDER = "payloads"
 _LENGTH = struct.Struct("<Q")
+_MOST_BYTES = 1 << 31
 
 
 def payload_name(incarnation: int, step: int) -> str:
@@ -40,18 +41,22 @@ def read_payload(journal: Path, record: BatchRecord) -> list[bytes]:
 
     Raises FileNotFoundError if a checkpoint has covered it and it was removed, JournalDamagedError if it was altered.
     """
+    return list(stream_payload(journal, record))
+
+
+def stream_payload(journal: Path, record: BatchRecord) -> Iterator[bytes]:
+    """As `read_payload`, with one message in memory at a time: the file is hashed in blocks before the first."""
     path = payload_path(journal, record)
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != record.digest:
-        raise JournalDamagedError(f"{path}: not the batch of step {record.step} that was journaled")
-    messages = []
-    offset = 0
-    while offset < len(data):
-        (length,) = _LENGTH.unpack_from(data, offset)
-        offset += _LENGTH.size
-        messages.append(data[offset : offset + length])
-        offset += length
-    return messages
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != record.digest:
+            raise JournalDamagedError(f"{path}: not the batch of step {record.step} that was journaled")
+        file.seek(0)
+        while head := file.read(_LENGTH.size):
+            length = int.from_bytes(head, "little")
+            message = file.read(length) if len(head) == _LENGTH.size and length <= _MOST_BYTES else b""
+            if len(message) != length:
+                raise JournalDamagedError(f"{path}: ends within a message, though its digest is right")
+            yield message
 
 
 def payload_path(journal: Path, record: BatchRecord) -> Path:

@@ -74,6 +74,32 @@ def unpack(kind: int, payload: bytes, name: str) -> Record:
         values = json.loads(payload)
         known = {item.name for item in fields(cls)}
         given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        return cast(Record, cls(**{key: value for key, value in given.items() if key in known}))
+        record = cast(Record, cls(**{key: value for key, value in given.items() if key in known}))
+        _check_types(record)
+        return record
     except (ValueError, TypeError, AttributeError) as error:
         raise JournalDamagedError(f"{name}: not a {cls.__name__}: {error}") from error
+
+
+def _check_types(record: Record) -> None:
+    """Raises TypeError for a field of another type than it is written with: its checksum proves no content."""
+    numbers: tuple[object, ...] = ()
+    texts: tuple[object, ...] = ()
+    match record:
+        case IncarnationRecord():
+            numbers = (record.incarnation, record.version, *record.seals.values())
+            texts = (record.weights_digest, record.code_digest, *record.seals)
+        case BatchRecord():
+            numbers, texts = (record.step, *record.group_indices), (record.digest, record.payload, *record.group_ids)
+            if len(record.group_indices) != len(record.group_ids):
+                raise TypeError(f"{len(record.group_indices)} indices of {len(record.group_ids)} groups")
+        case StepDoneRecord():
+            numbers, texts = (record.step,), (record.weights_digest,)
+        case DroppedRecord():
+            numbers, texts = (record.group_index,), (record.group_id, record.reason)
+    for value in numbers:
+        if type(value) is not int:
+            raise TypeError(f"{value!r} is no integer")
+    for value in texts:
+        if type(value) is not str:
+            raise TypeError(f"{value!r} is no text")

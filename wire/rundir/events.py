@@ -6,6 +6,7 @@ Every event has `t` (unix seconds) and `event`, its name; `EVENTS` has the keys 
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,11 +42,15 @@ EVENTS: Mapping[str, EventKind] = {
     "run_stopped": EventKind(("version", "open_groups")),
     "run_ended": EventKind(("version", "open_groups", "again")),
     # The trainer's.
-    "incarnation_opened": EventKind(("incarnation", "version")),
+    "incarnation_opened": EventKind(("incarnation", "version", "config")),
+    "stage_began": EventKind(("step", "config")),
     "batch": EventKind(("step", "group_ids", "digest", "discarded"), frequent=True),
     "dropped": EventKind(("group_id", "group_index", "reason"), frequent=True),
     "step_done": EventKind(("step", "weights_digest", "weights_digest_of_run"), frequent=True),
-    "exported": EventKind(("path", "weights_sha256")),
+    "step_recorded": EventKind(("step", "metrics", "rollouts", "rollouts_from"), frequent=True),
+    "checkpoint_saved": EventKind(("step", "manifest", "kept")),
+    "exported": EventKind(("path", "weights_sha256", "step", "weights_digest", "files")),
+    "receipt_taken": EventKind(("step", "receipt")),
     "join_abandoned": EventKind(("replica", "group", "hanging", "hanging_of_all")),
     "replay_began": EventKind(("version", "last")),
     # A replica's.
@@ -60,7 +65,8 @@ EVENTS: Mapping[str, EventKind] = {
     "abstentions_high": EventKind(("share", "episodes", "reasons", "lengths")),
     "segments_many": EventKind(("share", "turns", "reasons", "rollout_id")),
     "determinism_broken": EventKind(("rollout_id", "error")),
-    # That of a command which resumes a run.
+    # Those of a command which resumes a run.
+    "config_written": EventKind(("config",)),
     "code_changed": EventKind(("before", "after", "files")),
 }
 """Name -> what such an event holds."""
@@ -80,15 +86,26 @@ class EventLog:
         self.path = folder / f"{service}-{life}.jsonl"
         with writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
+            jsonl.repair(self.path)
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._lock = threading.Lock()
 
     def append(self, event: str, **fields: object) -> None:
-        """Writes one event; `fields` are JSON values. Raises DiskError if the disk refuses."""
+        """Writes one event; `fields` are JSON values.
+
+        Raises DiskError if the disk refuses, and then leaves no part of a line behind.
+        """
         # Time and name first, without spaces: readers tell the frequent events by them.
         line = json.dumps({"t": round(time.time(), 3), "event": event, **fields}, separators=(",", ":"))
         data = line.encode() + b"\n"
-        with writing(self.path, len(data)):
-            atomic.write_whole(self._file, data)
+        with self._lock, writing(self.path, len(data)):
+            size = os.fstat(self._file).st_size
+            try:
+                atomic.write_whole(self._file, data)
+            except OSError:
+                # The next line would go on in the middle of this one.
+                os.ftruncate(self._file, size)
+                raise
 
     def close(self) -> None:
         """Closes the file."""

@@ -109,27 +109,32 @@ def numbered(rows: Iterable[Record], key: str) -> Iterator[tuple[int, Record]]:
 def repair(path: Path) -> None:
     """Cuts off a last line without an end, so that the next one begins a line. Only the file's writer may do it."""
     try:
-        file = path.open("r+b")
+        end = whole_lines(path)
     except FileNotFoundError:
         return
-    with file:
-        end = size = file.seek(0, os.SEEK_END)
+    if end < path.stat().st_size:
+        os.truncate(path, end)
+
+
+def whole_lines(path: Path) -> int:
+    """The length of a file without a last line that has no end. Raises OSError."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
         while end:
             begin = max(0, end - _BLOCK)
             file.seek(begin)
             found = file.read(end - begin).rfind(b"\n")
             if found >= 0:
-                end = begin + found + 1
-                break
+                return begin + found + 1
             end = begin
-        if end < size:
-            file.truncate(end)
+    return 0
 
 
-def append(path: Path, record: Mapping[str, object], *, durable: bool) -> None:
+def append(path: Path, record: Mapping[str, object], *, durable: bool) -> bytes:
     """Appends one line; with `durable` it is on disk at the return, else a crash of the machine may lose it.
 
-    Raises OSError, DiskError if the disk refuses, and ValueError for a value that is not JSON.
+    Returns the line with its end. Raises OSError, DiskError if the disk refuses, and ValueError for a value that is
+    not JSON.
     """
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
@@ -145,3 +150,4 @@ def append(path: Path, record: Mapping[str, object], *, durable: bool) -> None:
             # The next line must begin one.
             file.truncate(begin)
             raise
+    return line

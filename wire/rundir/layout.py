@@ -201,6 +201,12 @@ class RunPaths:
         "each process its own file",
         lost="costs the proofs of `headrace check` that need it",
     )
+    receipts = RunEntry(
+        "receipts.jsonl",
+        "the hash chain over journal, events, metrics and evaluations; a receipt is the SHA-256 of a line",
+        "trainer; `headrace train` at the end",
+        lost="receipts that were given out can no longer be checked",
+    )
     state = RunEntry(
         "state.sqlite",
         "issued groups, their fates, evaluations under way",
@@ -280,6 +286,10 @@ class RunPaths:
     def rollout_file(self, step: int) -> Path:
         """The rollouts trained in one step."""
         return rollout_file(self.rollouts, step)
+
+    def checkpoint(self, step: int) -> Path:
+        """The checkpoint of one step."""
+        return self.checkpoints / f"step-{step:06d}"
 
     def event_files(self, service: str = "") -> list[Path]:
         """The event logs of a service, or of all processes, by name."""

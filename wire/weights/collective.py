@@ -22,8 +22,8 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCP
 
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.host.interfaces import address_towards
-from headrace.wire.host.store import listening_store
 from headrace.wire.lifecycle import in_time
+from headrace.wire.weights.store import listening_store
 
 SOURCE_RANK = 0
 _JOIN_S = 20.0

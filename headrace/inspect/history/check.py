@@ -2,49 +2,113 @@
 
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.config.run_dir import STALE_BEFORE
-from headrace.inspect.history import rules
+from headrace.inspect.history import chain, rules
+from headrace.inspect.history.found import FoundExport, FoundFiles, read_found
+from headrace.inspect.history.receipts import FoundChain, chain_holds, judge_receipt, read_chain
 from headrace.inspect.history.record import RunHistory, read_history
 from headrace.inspect.history.rollouts import look_at_rollouts
 from headrace.inspect.history.verdict import Bound, Groups, HistoryVerdict
-from headrace.inspect.history.weights import final_weights, weights_sha256
+from headrace.inspect.history.weights import weights_sha256
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.layout import RunPaths
 
+RL = "rl"
 
-def check_run(run_dir: Path) -> HistoryVerdict:
-    """Checks a run directory, live or ended. Raises ConfigError if it is not one."""
-    bound = _bound(run_dir)
+
+@dataclass(frozen=True, slots=True)
+class CheckedConfig:
+    """What the rules need of the config."""
+
+    stage: str
+    bound: Bound
+
+
+def check_run(run_dir: Path, receipt: str = "") -> HistoryVerdict:
+    """Checks a run directory, live or ended, and with `receipt` (hex) that nothing it stands for has changed.
+
+    Raises ConfigError if it is no run directory, or that of a replay, which has no history of its own.
+    """
+    config = _config(run_dir)
     history = read_history(run_dir)
-    problems = [
-        *history.damage,
-        *rules.steps_are_whole(history),
-        *rules.events_agree(history),
-        *rules.groups_have_one_end(history),
-        *rules.nothing_is_forgotten(history),
-        *rules.order_is_strict(history, bound),
-    ]
-    unproven = look_at_rollouts(history, bound, problems)
+    if history.is_replay and not history.incarnations:
+        raise ConfigError(f"{run_dir} is a replay, which keeps no journal: check the run that it has replayed")
+    problems = history.damage
+    found = read_found(history, problems)
+    kept = read_chain(run_dir, problems)
+    is_rl = config.stage == RL
+    last_step = history.last_step if is_rl else max(found.metrics, default=0)
+    unproven = 0
+    if is_rl:
+        problems += _of_groups(history, config.bound)
+        unproven = look_at_rollouts(history, config.bound, problems)
+    problems += _of_files(history, found, kept, is_rl=is_rl, last_step=last_step)
+    problems += chain_holds(kept)
+    lost = list(chain.gone(history, found))
+    notes = [f"{each} is gone" for each in lost]
+    if receipt:
+        judged = judge_receipt(kept, receipt, last_step)
+        problems += judged.problems
+        notes = [judged.note, *notes] if judged.note else notes
+        if judged.is_head:
+            problems += [f"{each}, which the receipt stands for, is gone" for each in lost]
+    head = kept.receipts[-1] if kept.receipts else None
     return HistoryVerdict(
-        steps=len(set(history.done)),
+        stage=config.stage,
+        steps=len(set(history.done)) if is_rl else last_step,
         groups=_count(history),
-        weights_sha256=_weights(run_dir, history, problems),
+        weights_sha256=_weights(run_dir, found.export, problems),
         unproven_steps=unproven,
+        unchained_steps=history.unchained if is_rl or history.lives else last_step,
+        receipt=head.value if head else None,
+        receipt_step=head.line.step if head else None,
+        notes=tuple(notes),
         problems=tuple(problems),
     )
 
 
-def _bound(run_dir: Path) -> Bound:
+def _config(run_dir: Path) -> CheckedConfig:
     file = RunPaths(run_dir).run_toml
     try:
         tables: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
         run = tables["run"]
-        return Bound(versions=int(run["max_staleness"]), policy=str(run.get("stale", STALE_BEFORE)))
+        bound = Bound(versions=int(run["max_staleness"]), policy=str(run.get("stale", STALE_BEFORE)))
+        return CheckedConfig(str(run.get("stage", RL)), bound)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
+
+
+def _of_groups(history: RunHistory, bound: Bound) -> Iterator[str]:
+    yield from rules.steps_are_whole(history)
+    yield from rules.events_agree(history)
+    yield from rules.groups_have_one_end(history)
+    yield from rules.nothing_is_forgotten(history)
+    yield from rules.order_is_strict(history, bound)
+    yield from chain.steps_end_once(history)
+    yield from chain.trainer_events_are_whole(history)
+    yield from chain.workers_reported(history)
+    yield from chain.weights_agree(history)
+
+
+def _of_files(
+    history: RunHistory, found: FoundFiles, kept: FoundChain, *, is_rl: bool, last_step: int
+) -> Iterator[str]:
+    if is_rl and not history.incarnations and (found.export.exists or found.checkpoints or found.metrics):
+        yield "there is no journal, though there is what only a run leaves: an export, checkpoints or metrics"
+        return
+    ended = history.has_ended if is_rl else history.export is not None
+    yield from chain.config_is_that_of_the_last_life(history, found.config)
+    yield from chain.checkpoints_are_whole(history, found.checkpoints, last_step)
+    yield from chain.export_is_the_trainers(history, found.export, last_step)
+    yield from chain.metrics_are_the_trainers(history, found.metrics, ended=ended and is_rl, last_step=last_step)
+    if is_rl:
+        yield from chain.rollouts_are_the_trainers(history, found.rollouts)
+    yield from chain.receipts_are_kept(history, [receipt.value for receipt in kept.receipts])
 
 
 def _count(history: RunHistory) -> Groups:
@@ -61,15 +125,15 @@ def _count(history: RunHistory) -> Groups:
     )
 
 
-def _weights(run_dir: Path, history: RunHistory, problems: list[str]) -> str | None:
-    files = final_weights(run_dir)
-    if not files:
-        return None
+def _weights(run_dir: Path, export: FoundExport, problems: list[str]) -> str | None:
+    """The weights hash of the export, else of the newest checkpoint; None if there is neither."""
+    if export.weights_sha256 is not None:
+        return export.weights_sha256
+    run = RunPaths(run_dir)
+    newest = sorted(path for path in run.checkpoints.glob("step-*") if (path / "manifest.json").is_file())
+    files = sorted(newest[-1].glob("model*.safetensors")) if newest else []
     try:
-        digest = weights_sha256(files)
+        return weights_sha256(files) if files else None
     except DataError as error:
         problems.append(str(error))
         return None
-    if history.exported and files[0].parent.name == "export" and digest != history.exported:
-        problems.append(f"the exported weights are not those that the trainer exported ({history.exported[:12]})")
-    return digest

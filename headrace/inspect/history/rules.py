@@ -1,7 +1,8 @@
 """Invariants of a history. Pure: each rule takes a history and yields the violations."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from typing import cast
 
 from headrace.inspect.history.record import RunHistory, batches_by_step
 from headrace.inspect.history.verdict import Bound
@@ -19,14 +20,11 @@ def steps_are_whole(history: RunHistory) -> Iterator[str]:
         if not batch.record.group_ids:
             yield f"the batch of step {step} is empty"
     highest = max([*counts, *history.done], default=0)
-    for step in range(1, highest + 1):
-        if step not in counts:
-            yield f"step {step} has no batch in the journal"
-    done = set(history.done)
-    for step in range(1, highest):
-        if step not in done:
-            yield f"step {step} was never done, but a later step was begun"
-    for step in sorted(step for step in (*counts, *done) if step < 1):
+    for steps in missing(set(counts), 1, highest):
+        yield f"step {steps} has no batch in the journal"
+    for steps in missing(set(history.done), 1, highest - 1):
+        yield f"step {steps} was never done, but a later step was begun"
+    for step in sorted(step for step in (*counts, *history.done) if step < 1):
         yield f"there is no step {step}"
 
 
@@ -36,7 +34,7 @@ def events_agree(history: RunHistory) -> Iterator[str]:
     newest = max(history.incarnations, default=0)
     seen: dict[tuple[str, int], str] = {}
     for event in history.batch_events:
-        step, digest, source = int(event["step"]), str(event["digest"]), str(event["source"])
+        step, digest, source = cast(int, event["step"]), str(event["digest"]), str(event["source"])
         if seen.setdefault((source, step), digest) != digest:
             yield f"{source} tells of two batches of step {step}"
             continue
@@ -87,9 +85,8 @@ def nothing_is_forgotten(history: RunHistory) -> Iterator[str]:
         if group not in ended:
             yield f"group {group} was issued and then forgotten: it is neither trained nor dropped nor open at the end"
     known = {int(group.rpartition("/g")[2]) for group in ended if group.rpartition("/g")[2].isdecimal()}
-    for index in range(max(history.issued, default=-1) + 1):
-        if index not in history.issued and index not in known:
-            yield f"group {index} was skipped: it was never issued, though later ones were"
+    for indices in missing({*history.issued, *known}, 0, max(history.issued, default=-1)):
+        yield f"group {indices} was skipped: it was never issued, though later ones were"
 
 
 def order_is_strict(history: RunHistory, bound: Bound) -> Iterator[str]:
@@ -107,6 +104,15 @@ def order_is_strict(history: RunHistory, bound: Bound) -> Iterator[str]:
             elif index < expected:
                 yield f"step {step} trained group {index} out of its turn"
             expected = max(expected, index + 1)
+
+
+def missing(known: Set[int], first: int, last: int) -> Iterator[str]:
+    """The numbers of [first, last] that are not known, in words: `4`, or `4 to 9` for a run of them."""
+    expected = first
+    for number in (*sorted(one for one in known if first <= one <= last), last + 1):
+        if number > expected:
+            yield str(expected) if number == expected + 1 else f"{expected} to {number - 1}"
+        expected = number + 1
 
 
 def trained_groups(history: RunHistory) -> set[str]:

@@ -47,6 +47,8 @@ class Groups:
 class HistoryVerdict:
     """The result of the check; in order if there is no problem."""
 
+    stage: str = "rl"
+    """`run.stage`"""
     steps: int
     groups: Groups
     weights_sha256: str | None
@@ -54,6 +56,13 @@ class HistoryVerdict:
     unproven_steps: int
     """Steps whose rollouts are gone (a checkpoint covers their payload, newer steps have replaced their file in
     `RUN/rollouts/`): the versions they were sampled under are no longer known."""
+    unchained_steps: int = 0
+    """Up to this step the run was trained by a version that recorded no digests of files: these are not compared."""
+    receipt: str | None = None
+    """The newest receipt of the run; None for one without."""
+    receipt_step: int | None = None
+    notes: tuple[str, ...] = ()
+    """What a receipt that was asked about proves, and kept files that are gone."""
     problems: tuple[str, ...]
 
     @property
@@ -63,9 +72,12 @@ class HistoryVerdict:
 
     def in_words(self) -> str:
         """The result in one line."""
-        said = f"{'in order' if self.ok else 'NOT in order'}: {self.steps} steps; {self.groups.in_words()}"
+        of = f" of {self.stage}" if self.stage != "rl" else f"; {self.groups.in_words()}"
+        said = f"{'in order' if self.ok else 'NOT in order'}: {self.steps} steps{of}"
         if self.unproven_steps:
             said += f"; the rollouts of {self.unproven_steps} steps are gone: their staleness can no longer be checked"
+        if self.unchained_steps:
+            said += f"; unchained up to step {self.unchained_steps}, which an older version trained"
         return said
 
     def as_json(self) -> str:

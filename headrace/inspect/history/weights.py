@@ -10,7 +10,6 @@ import struct
 from pathlib import Path
 
 from headrace.wire.errors import DataError
-from headrace.wire.rundir.layout import RunPaths
 
 _DTYPES = {
     "F64": "float64",
@@ -27,6 +26,8 @@ _DTYPES = {
     "BOOL": "bool",
 }
 
+_BLOCK = 1 << 24
+
 
 def weights_sha256(files: list[Path]) -> str:
     """Hex sha256 over sorted (name, dtype, shape, bytes). Raises DataError for a file that is not safetensors."""
@@ -39,17 +40,20 @@ def weights_sha256(files: list[Path]) -> str:
         state.update(f"{name}|{dtype}|{shape}\n".encode())
         if end > start:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                state.update(memoryview(data)[start:end])
+                view = memoryview(data)[start:end]
+                # In blocks: a page that was read is let go while the next ones come.
+                for begin in range(0, end - start, _BLOCK):
+                    state.update(view[begin : begin + _BLOCK])
+                view.release()
     return state.hexdigest()
 
 
-def final_weights(run_dir: Path) -> list[Path]:
-    """The files of RUN/export, or else of the newest checkpoint; none if there is neither."""
-    exported = sorted(RunPaths(run_dir).export.glob("*.safetensors"))
-    if exported:
-        return exported
-    newest = sorted(path for path in RunPaths(run_dir).checkpoints.glob("step-*") if (path / "manifest.json").is_file())
-    return sorted(newest[-1].glob("model*.safetensors")) if newest else []
+def same_layout(files: list[Path], others: list[Path]) -> bool:
+    """Whether both have tensors of the same names, types and shapes. Raises DataError as `weights_sha256`."""
+    one, other = (
+        {name: entry[:2] for path in each for name, entry in _header(path).items()} for each in (files, others)
+    )
+    return one == other
 
 
 def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int, int]]:

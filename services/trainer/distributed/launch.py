@@ -37,9 +37,9 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.environment import set_default
 from headrace.wire.errors import TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, interface_of
-from headrace.wire.host.store import listening_store
 from headrace.wire.lifecycle import die_with_parent, in_time
 from headrace.wire.telemetry import get_logger
+from headrace.wire.weights.store import listening_store
 
 _HOST = "127.0.0.1"
 _ENTER_S = 60.0

@@ -5,7 +5,6 @@
 whole, so any number of ranks and any backend can load them. It is written aside, fsynced and renamed.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -23,6 +22,7 @@ from headrace.services.trainer.durability.ledger import GroupFate
 from headrace.services.trainer.durability.random_states import random_states
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.file_digests import sha256_of
 from headrace.wire.telemetry import get_logger
 
 SCHEMA = 1
@@ -47,6 +47,11 @@ class CheckpointState:
     config_digest: str
     code_digest: str = ""
     """Hex sha256 of the user's own code that trained it; empty, and not written, for a run without."""
+    weights_digest: str = ""
+    """Digest of the version as it was published and journaled; empty in a stage without a journal.
+
+    `headrace check` reads it from the manifest; it is not loaded.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if manifest["schema"] != SCHEMA:
             raise CheckpointDamagedError(f"{path} has schema {manifest['schema']}, this build reads {SCHEMA}")
         for name, digest in manifest["sha256"].items():
-            if _sha256(path / name) != digest:
+            if sha256_of(path / name) != digest:
                 raise CheckpointDamagedError(f"{path / name} does not match its manifest")
         tensors = [load_file(_file(path, name)) for name in _ALWAYS]
         names = [file.removesuffix(_SUFFIX) for file in manifest["sha256"] if file.endswith(_SUFFIX)]
@@ -139,6 +144,10 @@ class CheckpointStore:
         found = ((_NAME.fullmatch(path.name), path) for path in self._folder.iterdir())
         return sorted((int(match.group(1)), path) for match, path in found if match)
 
+    def manifest_digest(self, step: int) -> str:
+        """Hex sha256 of a published checkpoint's manifest, which has the digests of its files. Raises OSError."""
+        return sha256_of(self._folder / f"step-{step:06d}" / _MANIFEST)
+
     def covered_step(self) -> int:
         """The step up to which nothing needs to be replayed, even if the newest checkpoint is lost.
 
@@ -165,11 +174,14 @@ def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str
     for name, tensors in files.items():
         save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
     values = asdict(state)
+    # In the manifest: an older version refuses a state with keys that it does not know.
+    weights_digest = values.pop("weights_digest")
     if not state.code_digest:
         del values["code_digest"]
     (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **values}))
-    hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
-    (folder / _MANIFEST).write_text(json.dumps({"schema": SCHEMA, "sha256": hashes}, indent=1))
+    hashes = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+    manifest = {"schema": SCHEMA, "sha256": hashes} | ({"weights_digest": weights_digest} if weights_digest else {})
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
 def _state(values: dict[str, Any]) -> CheckpointState:
@@ -188,8 +200,3 @@ def _is_whole(path: Path) -> bool:
 
 def _file(folder: Path, name: str) -> Path:
     return folder / f"{name}{_SUFFIX}"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

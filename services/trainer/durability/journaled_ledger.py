@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import Arrival, GroupFate, Ledger, ReadyGroup
@@ -10,9 +11,23 @@ from headrace.services.trainer.durability.staleness import UntrainedGroups, gene
 from headrace.wire.contracts import DropReason
 from headrace.wire.journal import DroppedRecord, JournalWriter
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.file_digests import sha256_of_files
 
 _NAMED = 4
 """Number of awaited groups reported to the orchestrator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedStep:
+    """What was written about a step: hex sha256, empty for what this life did not write."""
+
+    step: int
+    metrics: str
+    """Digest of its line in `metrics.jsonl`, with its end."""
+    rollouts: str
+    """Digest of its file in `rollouts/`."""
+    rollouts_from: int
+    """Lowest step whose file is kept; 0 = all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +148,39 @@ class JournaledLedger:
             done = {fate.group_index for fate in fates}
             self._unreported = [fate for fate in self._unreported if fate.group_index not in done]
 
-    def exported(self, path: str, weights_sha256: str) -> None:
-        """Records that the final model is written."""
+    def recorded(self, written: RecordedStep) -> None:
+        """Records the digests of what was written about a step."""
         with self._lock:
-            self._events.append("exported", path=path, weights_sha256=weights_sha256)
+            self._events.append(
+                "step_recorded",
+                step=written.step,
+                metrics=written.metrics,
+                rollouts=written.rollouts,
+                rollouts_from=written.rollouts_from,
+            )
+
+    def checkpoint_saved(self, step: int, manifest: str, kept: Sequence[int]) -> None:
+        """Records a checkpoint: the digest of its manifest, and the steps of those that are kept."""
+        with self._lock:
+            self._events.append("checkpoint_saved", step=step, manifest=manifest, kept=list(kept))
+
+    def exported(self, path: Path, weights_sha256: str) -> None:
+        """Records that the model of the current version is written, with the digest of each file. Raises OSError."""
+        files = sha256_of_files(path)
+        with self._lock:
+            self._events.append(
+                "exported",
+                path=str(path),
+                weights_sha256=weights_sha256,
+                step=self.version,
+                weights_digest=self.weights_digest,
+                files=files,
+            )
+
+    def receipt_taken(self, step: int, receipt: str) -> None:
+        """Records that the run's files were receipted."""
+        with self._lock:
+            self._events.append("receipt_taken", step=step, receipt=receipt)
 
     def missing(self) -> tuple[str, list[int]]:
         """Describes what the next batch lacks, and returns the groups that it waits for, if these are certain ones."""

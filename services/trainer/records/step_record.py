@@ -1,11 +1,13 @@
 """The record of a step, for people and for Prometheus: a line, the rollouts, gauges, the log."""
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.journaled_ledger import RecordedStep
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups, generated_tokens, oldest_trained, toll
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
@@ -53,10 +55,23 @@ class StepRecord:
             of_batch["generated_tokens"] = on_the_way.spent + sum(map(generated_tokens, groups))
         return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **outcome.peaks, **of_batch}
 
-    def tell(self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]) -> None:
-        """Writes `line` and the rollouts, sets the metrics, logs."""
-        self._lines.append(step, line)
-        self._rollouts.add(step, batch, outcome.advantages, outcome.token_advantages)
+    def tell(
+        self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]
+    ) -> RecordedStep:
+        """Writes `line` and the rollouts, sets the metrics, logs; returns the digests of what it wrote."""
+        text = self._lines.append(step, line)
+        rollouts = self._rollouts.add(
+            step, batch, outcome.advantages, outcome.token_advantages, replayed=line["replayed"]
+        )
+        self._show(step, batch, line)
+        return RecordedStep(
+            step=step,
+            metrics="" if text is None else hashlib.sha256(text).hexdigest(),
+            rollouts=rollouts,
+            rollouts_from=self._rollouts.oldest,
+        )
+
+    def _show(self, step: int, batch: Sequence[ReadyGroup], line: Mapping[str, Any]) -> None:
         if not line["replayed"]:
             metrics.STEP_SECONDS.labels("wait").observe(line["wait_batch_seconds"])
             metrics.STEP_SECONDS.labels("hand_over").observe(line["seconds"] - line["train_seconds"])

@@ -24,6 +24,7 @@ from headrace.wire.journal import JournalRecord, JournalWriter, highest_incarnat
 from headrace.wire.rpc import call, channel
 from headrace.wire.rpc import serve as serve_rpc
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.file_digests import config_digests
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import Broker
 from headrace.wire.telemetry import get_logger
@@ -120,7 +121,8 @@ class Runtime:
             code_digest=code_digest,
         )
         events = EventLog(settings.run_dir, "trainer", incarnation)
-        events.append("incarnation_opened", incarnation=incarnation, version=version)
+        config = config_digests(settings.run_dir)
+        events.append("incarnation_opened", incarnation=incarnation, version=version, config=config)
         self._publisher.sender.abandoned.tell = events.append
         metrics.INCARNATION.set(incarnation)
         journaled = JournaledLedger(ledger, journal, events, version=version, digest=digest)

@@ -9,8 +9,13 @@ from headrace.services.trainer.learner.leader import Leader
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import config_digest
+from headrace.wire.errors import DataError
 from headrace.wire.journal import prune_payloads
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.receipts import take_receipt
+from headrace.wire.telemetry import get_logger
+
+log = get_logger("trainer.checkpoint")
 
 
 class CheckpointSchedule:
@@ -35,6 +40,8 @@ class CheckpointSchedule:
         self._reporter = reporter
         self._fail = fail
         self._code_digest = code_digest
+        self._recorded = -1
+        """The last version whose checkpoint this life has recorded: the end of a run saves it again."""
 
     def save(self, version: int) -> None:
         """Writes the checkpoint of `version`, and removes the journal payloads that the oldest one covers."""
@@ -53,6 +60,7 @@ class CheckpointSchedule:
             coefficients=saved.coefficients,
             config_digest=config_digest(self._settings),
             code_digest=self._code_digest,
+            weights_digest=self._ledger.weights_digest,
         )
         with metrics.CHECKPOINT_SECONDS.time():
             path = self._store.save(
@@ -63,7 +71,25 @@ class CheckpointSchedule:
                 midway=lambda: self._before_it_shows(version),
             )
         metrics.show_checkpoint(version, path)
+        if self._recorded != version:
+            kept = [step for step, _ in self._store.published()]
+            self._ledger.checkpoint_saved(version, self._store.manifest_digest(version), kept)
+            self.receipt(version)
+            self._recorded = version
         prune_payloads(RunPaths(self._settings.run_dir).journal, self._store.covered_step())
+
+    def receipt(self, version: int) -> str:
+        """Takes a receipt of the run's files; empty if that failed, which is logged and ends nothing."""
+        try:
+            self._ledger.fence()
+            taken = take_receipt(self._settings.run_dir, step=version, by="trainer")
+        except (OSError, DataError) as error:
+            log.error("receipt_not_taken", step=version, error=str(error), effect="the next one covers the same bytes")
+            return ""
+        if taken is None:
+            return ""
+        self._ledger.receipt_taken(version, taken.value)
+        return taken.value
 
     @property
     def is_asked(self) -> bool:

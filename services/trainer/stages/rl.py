@@ -14,7 +14,7 @@ from headrace.services.trainer.distributed.topology import rank_device
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import show_room
 from headrace.services.trainer.durability.failpoints import Failpoints
-from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger, RecordedStep
 from headrace.services.trainer.durability.ledger import Ledger, ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups, most_lag
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
@@ -71,6 +71,9 @@ class RlStage:
         self._publisher: Publisher = make_publisher(settings)
         self._runtime = Runtime(settings, self._publisher, make_broker, stop.ask)
         self._version = 0
+        self._replayed: list[RecordedStep] = []
+        """Steps that were replayed before this life had an event log."""
+        self._receipt = ""
         self._phases = Phases(around=phase_span)
         limit_s = settings.trainer.turn_timeout_s
         self._turns = TrainerTurns(make_locks(settings), self._runtime.ask_turn, self._waits, limit_s=limit_s)
@@ -94,7 +97,7 @@ class RlStage:
                 self._runtime.tell_stopped()
             finally:
                 self._runtime.stop()
-                self._trackers.finish(hurry=self._stop.asked())
+                self._trackers.finish(hurry=self._stop.asked(), step=self._version, receipt=self._receipt)
             followers.stop(signalled=self._stop.signalled)
             # Not before the inbox, which writes drops, has ended.
             self._runtime.close_ledger()
@@ -119,6 +122,7 @@ class RlStage:
             log.info("stopped", version=self._version)
         else:
             self._finish()
+        self._receipt = self._checkpoint_schedule.receipt(self._version)
         # After the last step a stop may also arrive while the last evaluations are awaited.
         self._runtime.tell_stopped()
 
@@ -158,6 +162,8 @@ class RlStage:
             ledger, records, version=self._version, digest=held.digest, code_digest=code, given_up=self._stop.asked
         )
         log.info("restored", checkpoint=began_with, version=self._version, incarnation=journaled.incarnation)
+        for written in self._replayed:
+            journaled.recorded(written)
         self._reporter().has_turn = lambda: self._turns.has
         if self._version and self._version not in history.done:
             journaled.step_done(self._version, held.digest)
@@ -331,7 +337,11 @@ class RlStage:
             line |= step_speed(line, self._hardware, rollout_gpus=reporter.rollout_gpus)
             reporter.waiting_share = line["wait_batch_share"]
             reporter.step({key: float(value) for key, value in line.items()} | {"step": float(step)})
-        self._record.tell(step, batch, outcome, line)
+        written = self._record.tell(step, batch, outcome, line)
+        if line["replayed"]:
+            self._replayed.append(written)
+        else:
+            self._ledger.recorded(written)
 
     def _checkpoint(self) -> None:
         with self._phases("checkpoint"):
@@ -349,7 +359,7 @@ class RlStage:
         self._checkpoint()
         target = RunPaths(self._settings.run_dir).export
         digest = self._leader.export(target)
-        self._ledger.exported(str(target), digest)
+        self._ledger.exported(target, digest)
         log.info("exported", path=str(target), weights_sha256=digest)
         reporter = self._reporter()
         reporter.finished = True

@@ -43,6 +43,7 @@ class Delivery:
         self._failures = 0
         self._warned = False
         self._finished = False
+        self._step, self._receipt = 0, ""
         self._busy_since: float | None = None
         metrics.TRACKER_DROPPED.labels(name)
         metrics.TRACKER_ERRORS.labels(name)
@@ -51,8 +52,9 @@ class Delivery:
         """Starts reading and handing over."""
         self._thread.start()
 
-    def ask_to_finish(self) -> None:
-        """Requests the end, without waiting."""
+    def ask_to_finish(self, *, step: int = 0, receipt: str = "") -> None:
+        """Requests the end, without waiting. `receipt`: that of the run's files after `step`, to be handed over."""
+        self._step, self._receipt = step, receipt
         self._stop.set()
 
     def finish(self, timeout_s: float) -> None:
@@ -84,6 +86,8 @@ class Delivery:
         # Once more after the stop, for the last lines and those beyond one block.
         while opened and self._hand_over():
             continue
+        if opened and self._receipt:
+            self._call(lambda: self._tracker.log_receipt(self._step, self._receipt))
         self._finished = opened and self._call(self._tracker.finish)
 
     def _open(self) -> None:

@@ -43,6 +43,11 @@ class ToMlflow:
         """Logs a batch of `eval/` metrics, with the version as step."""
         self._tell("eval", version, numbers, at)
 
+    def log_receipt(self, step: int, receipt: str) -> None:
+        """Sets the tags `headrace.receipt` and `headrace.receipt_step`."""
+        self._client.set_tag(self._run, "headrace.receipt", receipt)
+        self._client.set_tag(self._run, "headrace.receipt_step", str(step))
+
     def finish(self) -> None:
         """Marks the run as finished."""
         self._client.set_terminated(self._run, "FINISHED")

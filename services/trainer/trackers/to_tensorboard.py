@@ -33,6 +33,10 @@ class ToTensorBoard:
         """Writes `eval/` scalars, with the version as step."""
         self._write("eval", version, numbers, at)
 
+    def log_receipt(self, step: int, receipt: str) -> None:
+        """Writes the text `receipt` at that step."""
+        self._writer.add_text("receipt", receipt, step)
+
     def finish(self) -> None:
         """Closes the event file."""
         self._writer.close()

@@ -36,6 +36,10 @@ class ToTrackio:
         """Logs `eval/` numbers, with the version as step."""
         self._run.log({f"eval/{name}": value for name, value in numbers.items()}, step=version)
 
+    def log_receipt(self, step: int, receipt: str) -> None:
+        """Logs the text `receipt` at that step."""
+        self._run.log({"receipt": receipt}, step=step)
+
     def finish(self) -> None:
         """Finishes the run."""
         self._run.finish()

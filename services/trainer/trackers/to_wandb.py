@@ -49,6 +49,10 @@ class ToWandb:
         """Logs `eval/` numbers on the axis `eval/version`."""
         self._run.log({f"eval/{name}": value for name, value in numbers.items()} | {"eval/version": version})
 
+    def log_receipt(self, step: int, receipt: str) -> None:
+        """Writes `receipt` and `receipt_step` into the run's summary."""
+        self._run.summary.update({"receipt": receipt, "receipt_step": step})
+
     def finish(self) -> None:
         """Finishes the run."""
         self._run.finish()

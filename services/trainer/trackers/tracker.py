@@ -37,6 +37,10 @@ class Tracker(Protocol):
         """Takes the numbers of an evaluation of the held-out prompts; steps after `version` may have come before."""
         ...
 
+    def log_receipt(self, step: int, receipt: str) -> None:
+        """Takes the receipt of the run's files after its last step, as text; `headrace check --receipt` proves it."""
+        ...
+
     def finish(self) -> None:
         """Sends what it still holds."""
         ...

@@ -32,11 +32,14 @@ class Trackers:
         if self._deliveries:
             threading.Thread(target=self._watch, name="trackers", daemon=True).start()
 
-    def finish(self, *, hurry: bool = False) -> None:
-        """Lets all trackers take the remaining lines, in parallel, for `finish_s` in all (`hurry`: three seconds)."""
+    def finish(self, *, hurry: bool = False, step: int = 0, receipt: str = "") -> None:
+        """Lets all trackers take the remaining lines, in parallel, for `finish_s` in all (`hurry`: three seconds).
+
+        `receipt`: that of the run's files after `step`, for all of them; empty if none was taken.
+        """
         end = time.monotonic() + (min(self._finish_s, _HURRY_S) if hurry else self._finish_s)
         for delivery in self._deliveries:
-            delivery.ask_to_finish()
+            delivery.ask_to_finish(step=step, receipt=receipt)
         for delivery in self._deliveries:
             delivery.finish(max(end - time.monotonic(), 0.0))
         self._ended.set()

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 NOBODY = "http://127.0.0.1:9"
 LOSSES = {1: 0.5, 2: 0.25, 3: 0.125}
 ACCURACY = {0: 0.125, 3: 0.75}
+RECEIPT = "0f" * 32
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def life(run_dir: Path, name: str, steps: list[int], versions: list[int], **own:
         with (run_dir / file).open("a") as out:
             out.writelines(json.dumps(line) + "\n" for line in lines)
     before = metrics.TRACKER_DROPPED.labels(name)._value.get()
-    trackers.finish()
+    trackers.finish(step=max(steps), receipt=RECEIPT)
     assert metrics.TRACKER_DROPPED.labels(name)._value.get() == before
 
 
@@ -98,24 +99,28 @@ def test_tensorboard_shows_both_lives_as_one_run(tmp_path: Path) -> None:
     assert {one.step: one.value for one in losses} == LOSSES and len(losses) == 3
     assert [one.wall_time for one in losses] == [1e9 + 1, 1e9 + 2, 1e9 + 3]
     assert {one.step: one.value for one in shown.Scalars("eval/accuracy")} == ACCURACY
-    assert shown.Tags()["tensors"] == ["config/text_summary"]
+    assert shown.Tags()["tensors"] == ["config/text_summary", "receipt/text_summary"]
+    (*_, receipt) = shown.Tensors("receipt/text_summary")
+    assert (receipt.step, receipt.tensor_proto.string_val) == (3, [RECEIPT.encode()])
 
 
-def wandb_rows(files: list[Path]) -> tuple[set[tuple[str, str]], list[dict[str, float]]]:
-    """Projects with their runs' names, and what was logged."""
+def wandb_rows(files: list[Path]) -> tuple[set[tuple[str, str]], list[dict[str, float]], dict[str, object]]:
+    """Projects with their runs' names, what was logged, and the summary."""
     from wandb.proto import wandb_internal_pb2
 
     rows: list[dict[str, float]] = []
-    projects = set()
+    projects, summary = set(), dict[str, object]()
     for file in files:
         for data in wandb_records(file.read_bytes()):
             record = wandb_internal_pb2.Record.FromString(data)
             if record.HasField("run"):
                 projects.add((record.run.project, record.run.display_name))
+            for item in record.summary.update:
+                summary[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
             if record.HasField("history"):
                 items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
                 rows.append({key: float(value) for key, value in items.items()})
-    return projects, rows
+    return projects, rows, summary
 
 
 def test_wandb_writes_both_lives_under_one_run_id(tmp_path: Path) -> None:
@@ -127,7 +132,8 @@ def test_wandb_writes_both_lives_under_one_run_id(tmp_path: Path) -> None:
     end = time.monotonic() + 60
     while len(wandb_rows(files)[1]) < len(LOSSES) + len(ACCURACY) and time.monotonic() < end:
         time.sleep(0.1)
-    projects, rows = wandb_rows(files)
+    projects, rows, summary = wandb_rows(files)
+    assert (summary["receipt"], summary["receipt_step"]) == (RECEIPT, 3)
     assert projects == {("sums", "one")}
     assert {row["train/step"]: row["train/loss"] for row in rows if "train/loss" in row} == LOSSES
     assert {row["eval/version"]: row["eval/accuracy"] for row in rows if "eval/accuracy" in row} == ACCURACY
@@ -144,6 +150,7 @@ def test_mlflow_keeps_both_lives_in_one_run_of_its_database(tmp_path: Path) -> N
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.run_name == "one" and run.info.status == "FINISHED" and run.data.params["run.seed"] == "0"
+    assert (run.data.tags["headrace.receipt"], run.data.tags["headrace.receipt_step"]) == (RECEIPT, "3")
     history = client.get_metric_history(run.info.run_id, "train/loss")
     assert {one.step: one.value for one in history} == LOSSES and len(history) == 3
     evals = client.get_metric_history(run.info.run_id, "eval/accuracy")
@@ -158,7 +165,8 @@ def test_trackio_keeps_both_lives_in_one_run_of_its_database(tmp_path: Path) -> 
     assert {name for name, _, _ in rows} == {"one"}
     told = [(step, json.loads(text)) for _, step, text in rows]
     assert {step: one["train/loss"] for step, one in told if "train/loss" in one} == LOSSES
-    assert {step: one["eval/accuracy"] for step, one in told if "eval/accuracy" in one} == ACCURACY and len(told) == 5
+    assert {step: one["eval/accuracy"] for step, one in told if "eval/accuracy" in one} == ACCURACY and len(told) == 7
+    assert [(step, one["receipt"]) for step, one in told if "receipt" in one] == [(2, RECEIPT), (3, RECEIPT)]
 
 
 @pytest.mark.parametrize(("name", "own"), [("wandb", {"url": NOBODY}), ("mlflow", {"uri": NOBODY})])

@@ -18,6 +18,7 @@ from headrace.services.trainer.durability.random_states import restore_random_st
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.stages.offline.parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
+from headrace.services.trainer.stages.offline.stage_events import StageEvents
 from headrace.services.trainer.stages.offline.step import OfflineStep, Plan
 from headrace.services.trainer.step.schedule import learning_rate
 from headrace.services.trainer.throughput.hardware import read_hardware
@@ -25,7 +26,6 @@ from headrace.services.trainer.throughput.memory import MemoryPeaks
 from headrace.services.trainer.throughput.speed import step_speed
 from headrace.services.trainer.trackers import make_trackers
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
@@ -58,6 +58,8 @@ class OfflineRun:
         self._digest = stage_digest(settings)
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
         self._step = 0
+        self._events: StageEvents | None = None
+        """None on other ranks than 0, and before the restore."""
 
     def run(self) -> bool:
         """Runs to the last step, or (False) to the stop signal. Raises DataError, ConfigError."""
@@ -73,6 +75,7 @@ class OfflineRun:
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
             job = STAGES[settings.run.stage].job(settings, self._backend, *sets)
             self._restore()
+            self._events = StageEvents(settings.run_dir, settings.run.stage, self._step) if self._leads else None
             finished = self._train(job)
             if finished:
                 self._finish()
@@ -80,8 +83,12 @@ class OfflineRun:
                 self._checkpoint()
                 log.info("stopped", step=self._step)
         finally:
+            receipt = ""
+            if self._events:
+                receipt = self._events.receipt(self._step)
+                self._events.close()
             if trackers:
-                trackers.finish(hurry=self._stop.asked())
+                trackers.finish(hurry=self._stop.asked(), step=self._step, receipt=receipt)
         return finished
 
     def _restore(self) -> None:
@@ -200,6 +207,10 @@ class OfflineRun:
                 optimizer=optimizer,
                 midway=lambda: self._fail.reach("mid_checkpoint", self._step),
             )
+        if self._events:
+            kept = [step for step, _ in self._checkpoints.published()]
+            self._events.checkpoint_saved(self._step, self._checkpoints.manifest_digest(self._step), kept)
+            self._events.receipt(self._step)
 
     def _finish(self) -> None:
         """Writes the last checkpoint and exports the model."""
@@ -207,8 +218,6 @@ class OfflineRun:
         settings = self._settings
         target = RunPaths(settings.run_dir).export
         digest = export_model(self._backend, settings.model.path, target, dtype=getattr(torch, settings.model.dtype))
-        if self._leads:
-            events = EventLog(settings.run_dir, "trainer", settings.run.stage)
-            events.append("exported", path=str(target), weights_sha256=digest)
-            events.close()
+        if self._events:
+            self._events.exported(self._step, target, digest)
             log.info("finished", step=self._step, path=str(target), weights_sha256=digest)

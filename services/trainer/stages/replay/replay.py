@@ -26,6 +26,7 @@ from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.digests import same_weights
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.file_digests import sha256_of_files
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry import get_logger
@@ -105,4 +106,4 @@ class Replay:
         if self._settings.replay.export:
             target = RunPaths(self._settings.run_dir).export
             digest = self._leader.export(target)
-            self._events.append("exported", path=str(target), weights_sha256=digest)
+            self._events.append("exported", path=str(target), weights_sha256=digest, files=sha256_of_files(target))

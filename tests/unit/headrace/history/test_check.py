@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -82,8 +82,10 @@ class Forge:
     def drop(self, index: int, reason: str = "stale") -> None:
         self.journal.dropped([DroppedRecord(group_index=index, group_id=group_id(RUN, index), reason=reason)])
 
-    def end(self, *open_groups: int) -> None:
-        self.orchestrator.append("run_ended", version=0, open_groups=[group_id(RUN, index) for index in open_groups])
+    def end(self, *open_groups: int, version: int = 3) -> None:
+        self.orchestrator.append(
+            "run_ended", version=version, open_groups=[group_id(RUN, index) for index in open_groups]
+        )
 
     def run(self, steps: int = 3) -> "Forge":
         """A good run: two groups a step."""
@@ -134,7 +136,7 @@ def test_discarded_groups_break_no_order_and_are_told_by_their_reason(tmp_path: 
     forge.drop(4, "uninformative")
     forge.drop(6, "stale")
     forge.step(2, 5, 7)
-    forge.end()
+    forge.end(version=2)
     verdict = forge.check()
     assert verdict.ok, verdict.problems
     words = "8 groups issued, 4 trained, 4 dropped (3 uninformative, 1 stale), 0 open"
@@ -300,3 +302,33 @@ def test_the_hash_is_of_the_export_and_must_be_the_trainers(tmp_path: Path) -> N
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run directory"):
         check_run(tmp_path)
+
+
+def test_a_number_that_no_run_reaches_is_one_problem_and_takes_no_time(tmp_path: Path) -> None:
+    forge = Forge(tmp_path).run()
+    forge.issue(2**70)
+    forge.journal.step_done(2**70, "d")
+    forge.end(version=2**70)
+    problems = forge.check().problems
+    assert f"step 4 to {2**70} has no batch in the journal" in problems
+    assert f"group 6 to {2**70 - 1} was skipped: it was never issued, though later ones were" in problems
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"step": "4"},
+        {"step": True},
+        {"digest": None},
+        {"payload": ["a"]},
+        {"group_ids": (1, 2)},
+        {"group_ids": ("only one",)},
+        {"group_indices": 3},
+    ],
+)
+def test_a_record_with_a_right_checksum_and_wrong_types_is_damage(tmp_path: Path, values: dict[str, object]) -> None:
+    forge = Forge(tmp_path).run()
+    record = replace(forge.journal.batch(4, [(6, "g6"), (7, "g7")], []), **values)  # type: ignore[arg-type]
+    forge.journal._append(record)
+    (damage, *_) = forge.check().problems
+    assert damage.startswith("the journal is damaged: ") and "not a BatchRecord" in damage

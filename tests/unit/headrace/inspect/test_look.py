@@ -42,7 +42,7 @@ def test_an_orchestrator_anywhere_is_asked() -> None:
     with serving(json.dumps(status).encode()) as url:
         shown = look_at(f"{url}/")
     told = shown.as_json()
-    assert list(told) == ["url", "services", "orchestrator", "steps", "metrics", "eval", "waits"]
+    assert list(told) == ["url", "services", "orchestrator", "steps", "metrics", "eval", "receipt", "waits"]
     assert json.loads(json.dumps(told))["orchestrator"] == status
     assert shown.steps == 4 and shown.metrics == {"loss": 0.5}
     assert [party.who for party in shown.waits] == ["orchestrator", "trainer", "reward"]

@@ -1,7 +1,9 @@
 """The event logs: frequent events are told by their first bytes, whoever wrote the line and in which order."""
 
 import ast
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,35 @@ async def test_the_page_leaves_frequent_events_out_in_any_order(tmp_path: Path) 
     path = tmp_path / "events" / "orchestrator-1.jsonl"
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     assert [record.event for record in await RunLog(tmp_path).look()] == ["run_ended", "run_stopped"]
+
+
+def test_a_torn_line_of_an_earlier_life_is_removed(tmp_path: Path) -> None:
+    EventLog(tmp_path, "trainer", "sft").append("stage_began", step=0)
+    path = tmp_path / "events" / "trainer-sft.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"t":1,"ev')
+    EventLog(tmp_path, "trainer", "sft").append("stage_began", step=3)
+    assert path.read_bytes().startswith(whole + b'{"t":') and len(path.read_bytes().splitlines()) == 2
+    assert [event["step"] for event in read_events(tmp_path)] == [0, 3]
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(tmp_path, "trainer", 1)
+    log.append("step_done", step=1)
+    write, calls_left = os.write, [1]
+
+    def short(file: int, data: bytes) -> int:
+        if not calls_left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        calls_left.pop()
+        return write(file, bytes(data)[:7])
+
+    with monkeypatch.context() as full:
+        full.setattr("os.write", short)
+        with pytest.raises(OSError, match="No space left"):
+            log.append("step_done", step=2)
+    log.append("step_done", step=3)
+    assert [json.loads(line)["step"] for line in log.path.read_text().splitlines()] == [1, 3]
 
 
 def test_readers_get_whole_lines_with_their_source(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ class Told:
         self._call("log_eval")
         self.evals[version] = numbers
 
+    def log_receipt(self, step: int, receipt: str) -> None:
+        self._call(f"log_receipt {step} {receipt}")
+
     def finish(self) -> None:
         self._call("finish")
 
@@ -75,6 +78,17 @@ def test_every_line_is_handed_over_once_with_its_numbers(tmp_path: Path) -> None
     assert tracker.steps == {step: {"loss": step / 2, "replayed": 0.0} for step in (1, 2, 3)}
     assert list(tracker.evals) == [0, 2]
     assert tracker.calls[0] == "start" and tracker.calls[-1] == "finish" and dropped() == before
+
+
+def test_the_receipt_is_handed_over_behind_the_last_line(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    tracker = Told()
+    delivery = deliver(tmp_path, tracker)
+    write(tmp_path, 2)
+    delivery.ask_to_finish(step=2, receipt="0f")
+    delivery.finish(DEADLINE_S)
+    assert list(tracker.steps) == [1, 2]
+    assert tracker.calls[-2:] == ["log_receipt 2 0f", "finish"]
 
 
 def test_a_later_life_goes_on_with_the_same_run_behind_the_last_line(tmp_path: Path) -> None:
