@@ -114,7 +114,7 @@ def test_a_token_is_in_its_file_alone(run: TinyRun) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Of a process that may have ended."""
+    """The content; none where the process of a file under /proc has ended."""
     try:
         return path.read_bytes()
     except OSError:
