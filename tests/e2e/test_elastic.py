@@ -34,7 +34,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., PacedRun]]:
 def test_1_to_3_to_0_to_1_replicas_during_a_run_and_at_0_the_trainer_waits_and_says_why(
     begin: Callable[..., PacedRun],
 ) -> None:
-    batch_timeout_s = 4.0
+    batch_timeout_s = 8.0
     run = begin(
         "--rollout.replicas=1", f"--trainer.batch-timeout-s={batch_timeout_s}", steps=80, staleness=1,
         deterministic=False,
