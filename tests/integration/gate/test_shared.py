@@ -1,0 +1,41 @@
+"""What is made once for all workers: by the first that asks, anew after one that failed over it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.shared import made_once
+
+
+def test_the_second_that_asks_waits_for_what_the_first_makes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    begun, finish, made = threading.Event(), threading.Event(), []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        folder.mkdir()
+        begun.set()
+        assert finish.wait(60)
+        (folder / "result").write_text("whole")
+
+    with ThreadPoolExecutor(2) as workers:
+        first = workers.submit(made_once, tmp_path_factory, "waited-for", make)
+        assert begun.wait(60)
+        second = workers.submit(made_once, tmp_path_factory, "waited-for", make)
+        assert not second.done()
+        finish.set()
+        assert first.result(60) == second.result(60)
+    assert (made[0] / "result").read_text() == "whole" and len(made) == 1
+
+
+def test_what_was_left_half_made_is_made_anew(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def fails(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "half").touch()
+        raise RuntimeError("over it")
+
+    with pytest.raises(RuntimeError, match="over it"):
+        made_once(tmp_path_factory, "half-made", fails)
+    again = made_once(tmp_path_factory, "half-made", Path.mkdir)
+    assert not (again / "half").exists()
