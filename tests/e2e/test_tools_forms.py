@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.tools_example import EXAMPLE, ExampleRun, taught
+from tests.e2e.tools_example import EXAMPLE, ExampleRun, trained
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3000)]
 
 FORMS = {
     "trl": (
@@ -31,7 +31,7 @@ def test_the_same_task_in_the_form_of_others_is_trained_under_kills(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, form: str
 ) -> None:
     table, word = FORMS[form]
-    run = ExampleRun(tmp_path, taught(tmp_path_factory), table)
+    run = ExampleRun(tmp_path, trained(tmp_path_factory), table)
     run.begin()
     run.end_after_kills(word)
     run.check_episodes()

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.tools_example import EXAMPLE, ExampleRun, taught
+from tests.e2e.tools_example import EXAMPLE, ExampleRun, trained
 from tests.sglang import sglang_venv
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.sglang, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.sglang, pytest.mark.timeout(3600)]
 
 
 def test_two_sglang_servers_sample_the_turns_between_the_tools(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     environment = {"name": "stock:Stock", "path": str(EXAMPLE / "stock")}
-    run = ExampleRun(tmp_path, taught(tmp_path_factory), environment)
+    run = ExampleRun(tmp_path, trained(tmp_path_factory), environment)
     engine = ("--rollout.engine", "sglang", "--rollout.sglang.venv", str(sglang_venv()), "--model.dtype", "float32")
     try:
         run.begin(*engine, "--rollout.replicas", "2")
