@@ -253,7 +253,7 @@ ELSEWHERE = {
     "headrace check RUN_DIR --receipt HEX": ("tests/e2e/test_receipts.py", 'said("check", run_dir, "--receipt"'),
     "headrace join RUN_DIR --node 1": ("tests/e2e/test_nodes_run.py", '"headrace", "join"'),
     "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),
-    "examples/tools/run.sh runs/tools": ("tests/e2e/test_tools_example.py", '"run.sh"'),
+    "examples/tools/run.sh runs/tools": ("tests/e2e/tools_example.py", '"run.sh"'),
     "headrace train examples/tools/run.toml --run-dir runs/tools/program --data.path runs/tools/data/tasks.jsonl "
     '--model.path runs/tools/sft/export --environment.name "" --environment.command \'["python", "agent.py"]\' '
     '--environment.reward_command \'["python", "grade.py"]\' --environment.path examples/tools/program '
