@@ -58,7 +58,7 @@ HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["py
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.environment"]
 CMD ["--config", "/runs/demo/config/environment.json"]
 
-# With tasksets of `verifiers`, and the script of its harness, which an episode could not fetch.
+# With tasksets of `verifiers`, and the scripts of its harnesses, which an episode could not fetch.
 FROM cpu AS verifiers
 USER 0:0
 RUN --mount=type=bind,from=wanted,source=/wanted/verifiers.txt,target=/wanted/verifiers.txt \
@@ -67,5 +67,5 @@ RUN --mount=type=bind,from=wanted,source=/wanted/verifiers.txt,target=/wanted/ve
     pip --python venv install --quiet -c /src/constraints.txt -r /wanted/verifiers.txt \
     && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 ENV HEADRACE_HARNESS_DIR=/opt/headrace/harness
-RUN python -P -m headrace.services.environment.taskset.harness null
+RUN for harness in null bash; do python -P -m headrace.services.environment.taskset.harness $harness || exit 1; done
 USER 10001:10001

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.compose.engine import engine_images, need_engine
-from tests.e2e.compose.project import Project
+from tests.e2e.compose.project import Project, docker
 from tests.e2e.episodes import played_run
 from tests.waiting import until
 
@@ -104,6 +104,13 @@ def test_rows_that_its_image_writes_are_trained_by_a_run_that_is_prepared_withou
     until(lambda: step(project) >= 3, "the third step", seconds=STEPS_S, detail=project.logs, every_s=1.0)
     reported = project.status()["environments"]
     assert reported, project.status()
+
+
+@pytest.mark.parametrize("harness", ["null", "bash"])
+def test_its_image_has_the_script_of_each_harness_that_is_played(project: Project, harness: str) -> None:
+    held = ("--read-only", "--tmpfs", "/tmp", "--network", "none", "--user", "10001:10001", "--rm")
+    ready = ("-P", "-m", "headrace.services.environment.taskset.harness", harness)
+    docker("run", *held, "--entrypoint", "python", "headrace-environment:verifiers", *ready, seconds=120)
 
 
 def step(project: Project) -> int:
