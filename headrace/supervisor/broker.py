@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan
-from headrace.wire.errors import ConfigError, TransientError, WaitTimeoutError
+from headrace.wire.errors import ConfigError, DiskError, TransientError, WaitTimeoutError
+from headrace.wire.host.disk_fault import probe
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
@@ -20,6 +21,9 @@ _SUN_PATH = 100
 _EARLY_DEATHS = 2
 """Early deaths in a row that are blamed on its data. Fewer than those that end the run (`Budget`)."""
 _SERVERS = ("valkey-server", "redis-server")
+_PONG, _NO_WRITES = b"+PONG", b"-MISCONF "
+_ROOM_S = 30.0
+"""For so long the server may refuse writes although its folder takes them: it tries again by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +129,34 @@ async def wait_until_up(broker: EmbeddedBroker, seconds: float) -> None:
     """Returns when the server has loaded its data and answers. Raises WaitTimeoutError."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if await _pong(broker.socket):
+        if (await _ping(broker.socket, 1.0)).startswith(_PONG):
             return
         await asyncio.sleep(0.02)
     raise WaitTimeoutError("the embedded broker to answer", seconds)
+
+
+class WriteProbe:
+    """Asks the server whether it takes writes: one whose log cannot grow answers, but refuses them all."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self._broker = broker
+        self._since: float | None = None
+
+    async def __call__(self, seconds: float) -> str | None:
+        """See `Probe`. Raises DiskError if the folder takes no writes, or the server none for `_ROOM_S`."""
+        answer = await _ping(self._broker.socket, seconds)
+        if not answer.startswith(_NO_WRITES):
+            self._since = None
+            return "" if answer else None
+        why = answer.removeprefix(_NO_WRITES).decode(errors="replace").strip()
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        fault = await asyncio.to_thread(probe, self._broker.data)
+        if fault is not None:
+            raise fault
+        if now - self._since > _ROOM_S:
+            raise DiskError(f"{self._broker.data}: the broker refuses writes: {why}; continue with --resume")
+        return f"refuses writes: {why}"
 
 
 async def check_external(url: str, place: str, seconds: float, *, run_id: str, fresh: bool) -> None:
@@ -160,14 +188,15 @@ def _without_password(url: str) -> str:
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
-async def _pong(socket: Path) -> bool:
+async def _ping(socket: Path, seconds: float) -> bytes:
+    """The answer's first line; empty without one."""
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_unix_connection(socket)
             try:
                 writer.write(b"PING\r\n")
-                return (await reader.readline()).startswith(b"+PONG")
+                return await reader.readline()
             finally:
                 writer.close()
     except (OSError, TimeoutError):
-        return False
+        return b""

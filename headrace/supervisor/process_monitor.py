@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan, ServiceProcess, fault_in, log_tail
 from headrace.wire.entry import GIVEN_UP, REFUSED
-from headrace.wire.errors import HeadraceError, WaitTimeoutError
+from headrace.wire.errors import DiskError, HeadraceError, WaitTimeoutError
 from headrace.wire.host.disk_fault import disk_fault, probe
 from headrace.wire.rundir.layout import RunPaths
 
@@ -24,7 +24,9 @@ Prepare = Callable[[int], str]
 """Called before each start with the number of early deaths in a row; returns a notice for the user. May raise
 OSError."""
 Probe = Callable[[float], Awaitable[str | None]]
-"""Returns the process's problem, empty = none; None = it does not answer within so many seconds."""
+"""Returns the process's problem, empty = none; None = it does not answer within so many seconds.
+
+Raises DiskError where its disk refuses what it writes: no restart makes room."""
 
 
 class RunFailedError(HeadraceError):
@@ -90,6 +92,8 @@ class ProcessMonitor:
         self._budget, self._notice, self._probe = budget, notice, probe
         self._prepare = prepare
         self._stopping = False
+        self._refused = ""
+        """What the probe says of the disk under the process."""
 
     @property
     def log(self) -> Path:
@@ -148,7 +152,7 @@ class ProcessMonitor:
 
         The log names the fault, unless the log was what the disk refused.
         """
-        said = fault_in(self.log) if code == GIVEN_UP else ""
+        said = self._refused or (fault_in(self.log) if code == GIVEN_UP else "")
         found = None if said else probe(RunPaths(self._run_dir).processes)
         if said or found:
             raise DiskRefusedError(f"{self.plan.name} could not write {said or found}")
@@ -190,7 +194,12 @@ class ProcessMonitor:
         every = min(self._budget.probe_s, self._budget.liveness_s / 4)
         while silent < self._budget.liveness_s:
             await asyncio.sleep(every)
-            found = await self._probe(every)
+            try:
+                found = await self._probe(every)
+            except DiskError as error:
+                self._refused = str(error)
+                child.kill()
+                return
             now = time.monotonic()
             # Numbers in it (tries, seconds) may change with every probe: no new notice for that.
             if found is not None and _NUMBER.sub("", found) != trouble:

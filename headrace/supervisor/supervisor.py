@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.supervisor.broker import EmbeddedBroker, wait_until_up
+from headrace.supervisor.broker import EmbeddedBroker, WriteProbe, wait_until_up
 from headrace.supervisor.control import Control
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget, DiskRefusedError, RunFailedError
@@ -125,7 +125,10 @@ class Supervisor:
     async def _start_all(self) -> None:
         if self._broker:
             task = self._processes.keep(
-                self._broker.plan, functools.partial(wait_until_up, self._broker), prepare=self._broker.prepare
+                self._broker.plan,
+                functools.partial(wait_until_up, self._broker),
+                probe=WriteProbe(self._broker),
+                prepare=self._broker.prepare,
             )
             monitor = self._processes.monitor(self._broker.plan.name)
             assert monitor is not None
