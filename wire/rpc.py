@@ -8,7 +8,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from headrace.wire import tracing
+from headrace.wire import failpoints, tracing
 from headrace.wire.access import process
 from headrace.wire.access.guard import AccessInterceptor
 from headrace.wire.errors import (
@@ -70,7 +70,9 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
         async def guarded(request: object, context: "grpc.aio.ServicerContext[object, object]") -> object:
             try:
                 with tracing.under(details.invocation_metadata):
-                    return await inner(request, context)
+                    answer = await inner(request, context)
+                failpoints.reach(f"rpc.served.{details.method.rpartition('/')[2]}")
+                return answer
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:
@@ -193,7 +195,10 @@ async def call(method: Method[Request, Response], request: Request, *, timeout_s
     ConfigError for a peer that does not accept this process's token, RuntimeError for the peer's own bug.
     """
     try:
-        return await method(request, timeout=timeout_s, metadata=metadata())
+        failpoints.reach(f"rpc.before_call.{type(request).__name__}")
+        answer = await method(request, timeout=timeout_s, metadata=metadata())
+        failpoints.reach(f"rpc.answered.{type(request).__name__}")
+        return answer
     except grpc.aio.AioRpcError as error:
         text = f"{what}: {error.details()}"
         match error.code():

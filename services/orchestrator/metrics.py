@@ -24,6 +24,9 @@ RUN_PHASE = Gauge(
 PAUSED = Gauge("headrace_orchestrator_paused", "1 while an operator has paused new prompts.")
 REPLICAS = Gauge("headrace_orchestrator_replicas", "Rollout replicas with a live lease.", ["state"])
 REPLICAS_LOST = Counter("headrace_orchestrator_replicas_lost", "Leases that expired without deregistration.")
+REPLICAS_DISOWNED = Counter(
+    "headrace_orchestrator_replicas_disowned", "Replicas quarantined for weights that were never published."
+)
 POLICY_VERSION = Gauge("headrace_orchestrator_policy_version", "Steps done by the trainer.")
 INCARNATION = Gauge("headrace_orchestrator_incarnation", "Incarnation of the trainer.")
 LAST_STEP = Gauge(

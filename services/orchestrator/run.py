@@ -11,6 +11,7 @@ from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
 from headrace.services.orchestrator.publication.gpu_turns import TurnScheduler
+from headrace.services.orchestrator.publication.quarantine import Quarantine
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
 from headrace.services.orchestrator.state.registry import Registry, gpus_of
@@ -53,6 +54,7 @@ class Run:
         self.publisher = publisher
         self.evaluation = evaluation
         self.turns = TurnScheduler(registry, publisher, clients, self._evaluating)
+        self.quarantine = Quarantine(state, registry, events)
         self._events = events
         self.environments = EnvironmentWorkers(registry.lease_s)
         self._whereabouts = GroupLocator(

@@ -47,10 +47,14 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         now = time.monotonic()
         registered = self._run.registry.heartbeat(request, now)
         drained = self._run.state.operator_requests.drained
+        why = self._run.quarantine.judge(request, now)
         share = self._run.registry.share(request.replica_id, now, without=drained)
         return pb.HeartbeatResponse(
             registered=registered,
             share=share,
+            disown=request.version if why else None,
+            disown_reason=why,
+            incarnation=self._run.state.incarnation,
             drain=request.replica_id in drained,
             ended=self._run.ended(request.groups),
         )

@@ -156,7 +156,13 @@ async def run_replica(
         pid=os.getpid(),
     )
     heartbeat = Heartbeat(
-        settings.orchestrator_address, identity, engine, gate, generator, interval_s=table.heartbeat_s
+        settings.orchestrator_address,
+        identity,
+        engine,
+        gate,
+        generator,
+        interval_s=table.heartbeat_s,
+        take_word=updates.take_word,
     )
     gate.move(ReplicaState.PENDING_WEIGHTS)
     log.info("serving", grpc_port=rpc.port, replica_id=replica_id)

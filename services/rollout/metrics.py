@@ -31,7 +31,7 @@ UPDATE_SECONDS = Histogram(
     buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250),
 )
 UPDATES = Counter(
-    "headrace_rollout_updates", "Weight updates by outcome: committed, aborted, quarantined.", ["outcome"]
+    "headrace_rollout_updates", "Weight updates by outcome: committed, aborted, quarantined, disowned.", ["outcome"]
 )
 RECEIVED_BYTES = Counter(
     "headrace_rollout_weights_received_bytes", "Weights received, by route: nccl, gloo, disk.", ["route"]
@@ -73,7 +73,7 @@ for _kind in ("generated", "prompt", "recomputed"):
     TOKENS.labels(_kind)
 for _reason in ("stop", "length"):
     ROLLOUTS.labels(_reason)
-for _outcome in ("committed", "aborted", "quarantined"):
+for _outcome in ("committed", "aborted", "quarantined", "disowned"):
     UPDATES.labels(_outcome)
 for _phase in ("prepare", "receive", "verify"):
     for _outcome in ("done", "failed"):

@@ -144,6 +144,7 @@ class Reporter:
             checkpoint_done=self.checkpoint_done,
             awaited=awaited,
             has_turn=self.has_turn(),
+            unproven=progress.unproven,
             waiting_left_s=max(0.0, self.waiting_until - time.monotonic()) if self.waiting_until else 0.0,
         )
         answer = await call(

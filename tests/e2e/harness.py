@@ -81,6 +81,8 @@ class TinyRun:
         text = RUN_TOML.format(**numbers, deterministic=str(deterministic).lower())
         (folder / "run.toml").write_text(text)
         self.process: subprocess.Popen[str] | None = None
+        self.environment: dict[str, str] = {}
+        """Variables beside those of this process."""
 
     def start(self, *arguments: str) -> None:
         """Starts `headrace train` in the background."""
@@ -88,6 +90,7 @@ class TinyRun:
         with (self.folder / "stderr.log").open("a") as log:
             self.process = subprocess.Popen(
                 [*command, "--run-dir", str(self.run_dir), *arguments],
+                env={**os.environ, **self.environment},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

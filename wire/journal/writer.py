@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headrace.wire import failpoints
 from headrace.wire.errors import FencedError
 from headrace.wire.host.disk_fault import writing
 from headrace.wire.journal.framing import MAGIC, frame
@@ -106,8 +107,11 @@ class JournalWriter:
         self.fence()
         try:
             with writing(self.folder / segment_name(self.incarnation), len(data)):
+                failpoints.reach("journal.before_write")
                 atomic.write_whole(self._file, data)
+                failpoints.reach("journal.written")
                 os.fsync(self._file)
+                failpoints.reach("journal.synced")
         except OSError as error:
             self._broken = error
             raise

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from headrace.wire import failpoints
 from headrace.wire.host.disk_fault import writing
 
 ASIDE = ".aside-"
@@ -85,9 +86,12 @@ def publish_folder(aside: Path, folder: Path, *, durable: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
     if durable:
         sync_tree(aside)
+    failpoints.reach("folder.before_rename")
     if folder.exists():
         folder.rename(old)
+        failpoints.reach("folder.moved_aside")
     aside.rename(folder)
+    failpoints.reach("folder.renamed")
     if durable:
         sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
@@ -106,7 +110,9 @@ def move(source: Path, target: Path, *, durable: bool) -> None:
     """Renames a whole file, in place of an older one, on the same file system."""
     if durable:
         sync(source)
+    failpoints.reach("file.before_rename")
     source.replace(target)
+    failpoints.reach("file.renamed")
     if durable:
         sync(target.parent)
 
@@ -121,6 +127,8 @@ def sync(path: Path) -> None:
     """Makes a file's content, or the names in a folder, durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
+        failpoints.reach("sync.before")
         os.fsync(descriptor)
+        failpoints.reach("sync.done")
     finally:
         os.close(descriptor)

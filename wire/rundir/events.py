@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.wire import failpoints
 from headrace.wire.host.disk_fault import writing
 from headrace.wire.rundir import atomic, jsonl
 from headrace.wire.rundir.jsonl import Record
@@ -37,6 +38,7 @@ EVENTS: Mapping[str, EventKind] = {
     "publication_committed": EventKind(
         ("incarnation", "version", "replica_id", "digest", "route", "proof", "proof_note"), frequent=True
     ),
+    "replica_quarantined": EventKind(("replica_id", "version", "reason")),
     "operator_action": EventKind(("action", "who", "said", "version")),
     "operator_checkpoint": EventKind(("version",)),
     "run_stopped": EventKind(("version", "open_groups")),
@@ -101,7 +103,9 @@ class EventLog:
         with self._lock, writing(self.path, len(data)):
             size = os.fstat(self._file).st_size
             try:
+                failpoints.reach("event.before_append")
                 atomic.write_whole(self._file, data)
+                failpoints.reach("event.appended")
             except OSError:
                 # The next line would go on in the middle of this one.
                 os.ftruncate(self._file, size)

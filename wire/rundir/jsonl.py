@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from headrace.wire import failpoints
 from headrace.wire.errors import DataError
 from headrace.wire.host.disk_fault import writing
 from headrace.wire.json_text import read_lenient
@@ -143,9 +144,12 @@ def append(path: Path, record: Mapping[str, object], *, durable: bool) -> bytes:
     with writing(path, len(line)), path.open("ab", buffering=0) as file:
         begin = file.seek(0, os.SEEK_END)
         try:
+            failpoints.reach("line.before_append")
             write_whole(file.fileno(), line)
+            failpoints.reach("line.appended")
             if durable:
                 os.fsync(file.fileno())
+                failpoints.reach("line.synced")
         except OSError:
             # The next line must begin one.
             file.truncate(begin)

@@ -186,14 +186,24 @@ class HeartbeatResponse(_message.Message):
     SHARE_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    DISOWN_FIELD_NUMBER: _builtins.int
+    DISOWN_REASON_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     registered: _builtins.bool
     share: _builtins.float
     """This replica's share, by its speed, of what may be issued, among those that live; 0 = nobody can tell."""
     drain: _builtins.bool
     """An operator wants it to take no prompts."""
+    disown_reason: _builtins.str
+    incarnation: _builtins.int
+    """The trainer's incarnation now: none above it was ever given out. 0 = no trainer has registered."""
     @_builtins.property
     def ended(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Those of `groups` that have a fate in the trainer's journal: no rollout of them is awaited any more."""
+
+    @_builtins.property
+    def disown(self) -> _message_pb2.PolicyVersion:
+        """Set if the replica serves what it must not: it stops serving this version and waits for the next publication."""
 
     def __init__(
         self,
@@ -202,10 +212,13 @@ class HeartbeatResponse(_message.Message):
         share: _builtins.float = ...,
         drain: _builtins.bool = ...,
         ended: _abc.Iterable[_builtins.int] | None = ...,
+        disown: _message_pb2.PolicyVersion | None = ...,
+        disown_reason: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["disown", b"disown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "ended", b"ended", "registered", b"registered", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disown", b"disown", "disown_reason", b"disown_reason", "drain", b"drain", "ended", b"ended", "incarnation", b"incarnation", "registered", b"registered", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -483,6 +496,26 @@ class ReportProgressRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class UnprovenEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INCARNATION_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     FRONTIER_FIELD_NUMBER: _builtins.int
@@ -496,6 +529,7 @@ class ReportProgressRequest(_message.Message):
     CHECKPOINT_DONE_FIELD_NUMBER: _builtins.int
     AWAITED_FIELD_NUMBER: _builtins.int
     HAS_TURN_FIELD_NUMBER: _builtins.int
+    UNPROVEN_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     version: _builtins.int
     """Steps done: the version of the trainer's weights."""
@@ -526,6 +560,10 @@ class ReportProgressRequest(_message.Message):
     def awaited(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The lowest groups that the next batch waits for and that have not come, at most 4; empty = it waits for any."""
 
+    @_builtins.property
+    def unproven(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Replica id -> groups in a row that it sampled under weights which this incarnation never had."""
+
     def __init__(
         self,
         *,
@@ -542,10 +580,11 @@ class ReportProgressRequest(_message.Message):
         checkpoint_done: _builtins.int = ...,
         awaited: _abc.Iterable[_builtins.int] | None = ...,
         has_turn: _builtins.bool = ...,
+        unproven: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "checkpoint_done", b"checkpoint_done", "fates", b"fates", "finished", b"finished", "frontier", b"frontier", "has_turn", b"has_turn", "incarnation", b"incarnation", "metrics", b"metrics", "stopped", b"stopped", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "checkpoint_done", b"checkpoint_done", "fates", b"fates", "finished", b"finished", "frontier", b"frontier", "has_turn", b"has_turn", "incarnation", b"incarnation", "metrics", b"metrics", "stopped", b"stopped", "unproven", b"unproven", "version", b"version", "waiting_for", b"waiting_for", "waiting_left_s", b"waiting_left_s", "waiting_share", b"waiting_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

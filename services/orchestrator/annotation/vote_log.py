@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.services.orchestrator.annotation.ballots import CHOICES
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, Record
+from headrace.wire import failpoints
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
@@ -43,7 +44,9 @@ class VoteLog:
             written = 0
             while written < len(data):
                 written += os.write(self._file, data[written:])
+            failpoints.reach("vote.written")
             os.fsync(self._file)
+            failpoints.reach("vote.synced")
         except OSError:
             os.ftruncate(self._file, size)
             raise

@@ -183,6 +183,18 @@ class Registry:
                 known, version=_NO_VERSION, state=pb.REPLICA_STATE_SLEEPING, changed_at=now, groups=frozenset()
             )
 
+    def knows(self, replica_id: str, boot_id: str) -> bool:
+        """Whether this boot of a replica is registered."""
+        known = self._replicas.get(replica_id)
+        return known is not None and known.boot_id == boot_id
+
+    def quarantined(self, replica_id: str, now: float) -> None:
+        """Records, without waiting for a heartbeat, that a registered replica has to disown its weights."""
+        known = self._replicas[replica_id]
+        self._replicas[replica_id] = replace(
+            known, version=_NO_VERSION, state=pb.REPLICA_STATE_QUARANTINED, changed_at=now
+        )
+
     def missed(self, replica: Replica) -> None:
         """Records that this boot of a replica missed a publication."""
         known = self._replicas.get(replica.replica_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace.services.orchestrator import metrics
-from headrace.services.orchestrator.state.bounds import check_trainer
+from headrace.services.orchestrator.state.bounds import check_number, check_trainer
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
 from headrace.services.orchestrator.state.step_clock import StepClock
 from headrace.services.orchestrator.state.store import Store
@@ -59,6 +59,8 @@ class TrainerView:
     waiting_share: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     finished: bool = False
+    unproven: dict[str, int] = field(default_factory=dict)
+    """Replica id -> groups in a row that it sampled under weights which the trainer never had."""
     routes: common_pb2.Routes = field(default_factory=common_pb2.Routes)
 
 
@@ -150,6 +152,7 @@ class RunState:
     async def report(self, request: orchestrator_pb2.ReportProgressRequest) -> None:
         """Records a trainer's report; raises FencedError for an older incarnation."""
         self.fence(request.incarnation)
+        check_number("replicas", len(request.unproven))
         if self.phase is RunPhase.STARTING:
             self.phase = RunPhase.RUNNING  # This process was restarted; the trainer is still running.
         self.take_fates(request.fates)
@@ -162,6 +165,7 @@ class RunState:
         self.trainer.waiting_until = time.monotonic() + left if left else None
         self.trainer.waiting_share = request.waiting_share
         self.trainer.finished = request.finished
+        self.trainer.unproven = dict(request.unproven)
         self.trainer.metrics.update(request.metrics)
         await self.notify()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from headrace.services.rollout import metrics
@@ -48,7 +49,9 @@ class Heartbeat:
         generator: GroupGenerator,
         *,
         interval_s: float,
+        take_word: Callable[[pb.HeartbeatResponse], Awaitable[None]],
     ) -> None:
+        """`take_word` acts on what an answer says of the replica's weights."""
         self._channel = channel(orchestrator)
         self._stub = OrchestratorServiceStub(self._channel)
         self._identity = identity
@@ -56,6 +59,7 @@ class Heartbeat:
         self._gate = gate
         self._generator = generator
         self._interval_s = interval_s
+        self._take_word = take_word
         self._registered = False
         self._meter = EngineMetrics()
 
@@ -87,6 +91,7 @@ class Heartbeat:
         self._registered = answer.registered
         self._generator.drained = answer.drain
         self._generator.under_way.end(answer.ended)
+        await self._take_word(answer)
         if not answer.registered:
             await self._register()
         elif answer.share > 0:

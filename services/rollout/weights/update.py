@@ -25,7 +25,7 @@ from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.errors import ContractError, FencedError, HeadraceError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
-from headrace.wire.v1 import common_pb2, rollout_pb2
+from headrace.wire.v1 import common_pb2, orchestrator_pb2, rollout_pb2
 
 log = get_logger("rollout.update")
 
@@ -262,6 +262,28 @@ class Updates:
                     await self._quarantine(session, quarantine)
         else:
             await self._close(session, "aborted by the orchestrator")
+
+    async def take_word(self, answer: orchestrator_pb2.HeartbeatResponse) -> None:
+        """Acts on the orchestrator's answer to a heartbeat.
+
+        Weights that were never published are disowned, and a fence above the incarnations that there are is lowered: a
+        publication that nothing real has begun must not keep out those that follow.
+        """
+        if answer.HasField("disown"):
+            version = PolicyVersion(incarnation=answer.disown.incarnation, version=answer.disown.version)
+            await self._disown_served(version, answer.disown_reason)
+        if answer.incarnation and self._session is None:
+            self._incarnation = min(self._incarnation, answer.incarnation)
+
+    async def _disown_served(self, version: PolicyVersion, reason: str) -> None:
+        # What was committed meanwhile is not what the orchestrator has judged.
+        if self._session is not None and self._gate.version == version:
+            await self._close(self._session, reason)
+        if self._gate.version == version and self._gate.state in PUBLISHABLE:
+            log.error("weights_disowned", version=str(version), reason=reason)
+            metrics.UPDATES.labels("disowned").inc()
+            self._last_committed = ""
+            await self._disown(ReplicaState.QUARANTINED, reason)
 
     def leave(self) -> None:
         """Drops the session, since the replica is shutting down."""

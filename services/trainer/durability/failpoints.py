@@ -1,7 +1,9 @@
-"""Named points at which a test may kill the process, as a machine would: no handler runs, no buffer is flushed."""
+"""The points of a step: a setting kills the process at one of them in one step (see `headrace.wire.failpoints`)."""
 
 import os
 import signal
+
+from headrace.wire import failpoints
 
 
 class Failpoints:
@@ -14,5 +16,6 @@ class Failpoints:
 
     def reach(self, point: str, step: int) -> None:
         """Ends the process with SIGKILL if this is the point."""
+        failpoints.reach(f"step.{point}")
         if point == self._point and step == self._step:
             os.kill(os.getpid(), signal.SIGKILL)

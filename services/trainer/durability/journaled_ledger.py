@@ -1,14 +1,15 @@
 """The ledger and the journal under one lock: no group ends without a journal record, and none is journaled twice."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import Arrival, GroupFate, Ledger, ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups, generated_tokens, lengths_of
-from headrace.wire.contracts import DropReason
+from headrace.services.trainer.durability.suspects import Suspects
+from headrace.wire.contracts import DropReason, PolicyVersion
 from headrace.wire.journal import DroppedRecord, JournalWriter
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.file_digests import sha256_of_files
@@ -37,6 +38,8 @@ class LedgerProgress:
     version: int
     frontier: int
     fates: list[GroupFate]
+    unproven: Mapping[str, int]
+    """Replica id -> groups in a row under weights that this life never had; see `Suspects`."""
 
 
 class JournaledLedger:
@@ -48,6 +51,7 @@ class JournaledLedger:
         self._events = events
         self._lock = threading.Lock()
         self._unreported: list[GroupFate] = []
+        self._suspects = Suspects()
         self._stale: list[tuple[int, ...]] = []
         """Lengths of the groups that were dropped as stale since the last batch."""
         self._spent = 0
@@ -103,6 +107,9 @@ class JournaledLedger:
             self._drop_all(
                 [GroupFate(group_index=g.group_index, group_id=g.group_id, reason=r) for g, r in choice.dropped]
             )
+            now = PolicyVersion(incarnation=self.incarnation, version=self.version)
+            unproven = (group for group, reason in choice.dropped if reason is DropReason.UNVERIFIED_WEIGHTS)
+            self._suspects.dropped(unproven, now)
             self._stale += [lengths_of(group.scored) for group, reason in choice.dropped if reason is DropReason.STALE]
             self._spent += sum(generated_tokens(group.scored) for group, _ in choice.dropped)
             return choice.batch, [group for group, _ in choice.dropped]
@@ -122,6 +129,7 @@ class JournaledLedger:
             fates = [GroupFate(group_index=index, group_id=name, step=step) for index, name in groups]
             for fate in fates:
                 self._ledger.end(fate)
+            self._suspects.trained(batch)
             self._unreported += fates
             metrics.GROUPS_READY.set(self._ledger.ready)
             stale, self._stale = tuple(self._stale), []
@@ -140,7 +148,9 @@ class JournaledLedger:
         """Version, frontier, and fates: those since the last call of `reported`, or all from an index on."""
         with self._lock:
             fates = list(self._unreported) if from_index is None else self._ledger.fates(from_index)
-            return LedgerProgress(version=self.version, frontier=self._ledger.frontier, fates=fates)
+            return LedgerProgress(
+                version=self.version, frontier=self._ledger.frontier, fates=fates, unproven=self._suspects.rows()
+            )
 
     def reported(self, fates: Sequence[GroupFate]) -> None:
         """Marks fates as received by the orchestrator."""

@@ -53,6 +53,11 @@ class ReadyGroup:
     data: bytes
     """The message as received over the wire; this is journaled."""
 
+    @property
+    def replica_id(self) -> str:
+        """The replica that sampled it; of an episode, the worker that played it."""
+        return self.scored.group.replica_id
+
 
 class Arrival(StrEnum):
     """What to do with an entry."""

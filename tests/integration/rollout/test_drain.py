@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
@@ -158,7 +159,15 @@ async def told(world: World) -> AsyncIterator[Listener]:
     add = functools.partial(add_OrchestratorServiceServicer_to_server, listener)
     server = await serve({"wire.v1.OrchestratorService": add}, "127.0.0.1", 0)
     who = Identity(run_id="test", replica_id="mine", boot_id="b", address="127.0.0.1:1", pid=1)
-    heart = Heartbeat(f"127.0.0.1:{server.port}", who, world.engine, world.gate, world.generator, interval_s=60.0)
+    heart = Heartbeat(
+        f"127.0.0.1:{server.port}",
+        who,
+        world.engine,
+        world.gate,
+        world.generator,
+        interval_s=60.0,
+        take_word=AsyncMock(),
+    )
     beating = asyncio.create_task(heart.run())
     try:
         yield listener

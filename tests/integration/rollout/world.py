@@ -55,6 +55,8 @@ class Listener(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         """Training groups that have a fate."""
         self.told: set[int] = set()
         """Groups that the replica says it generates, or ever did."""
+        self.word = pb.HeartbeatResponse()
+        """What an answer to a heartbeat says beside."""
 
     def add_to(self, server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
@@ -67,10 +69,11 @@ class Listener(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     async def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatResponse:
         self.states.append(request.state)
         self.told |= set(request.groups)
-        return pb.HeartbeatResponse(
-            registered=self.registry.heartbeat(request, time.monotonic()),
-            ended=self.ended.intersection(request.groups),
-        )
+        answer = pb.HeartbeatResponse()
+        answer.CopyFrom(self.word)
+        answer.registered = self.registry.heartbeat(request, time.monotonic())
+        answer.ended.extend(self.ended.intersection(request.groups))
+        return answer
 
 
 class World:

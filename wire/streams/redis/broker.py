@@ -6,6 +6,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from headrace.wire import failpoints
 from headrace.wire.errors import TransientError
 from headrace.wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
 from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, RedisLink, parse_id
@@ -47,14 +48,18 @@ class RedisBroker:
         key = self._link.key(stream)
         if sequence is None:
             try:
+                failpoints.reach("stream.before_add")
                 await self._link.writer.xadd(key, {FIELD: data})
+                failpoints.reach("stream.added")
             except AWAY as error:
                 raise TransientError(f"XADD {key}: {error}") from error
             return
 
         async def once() -> None:
             try:
+                failpoints.reach("stream.before_add")
                 await self._link.writer.xadd(key, {FIELD: data}, id=f"{sequence}-1")
+                failpoints.reach("stream.added")
             except ResponseError as error:
                 if "equal or smaller" not in str(error):
                     raise

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from headrace.wire import failpoints
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.metrics import REDELIVERIES, expect_dead_letters
 from headrace.wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
@@ -50,6 +51,7 @@ class RedisConsumer:
                 self._key, self._group, self._name, self._lease_ms, count=count
             )
             if rows:
+                failpoints.reach("stream.claimed")
                 return await self._with_deliveries(rows)
             block_ms = max(1, int(min(block_s, MAX_BLOCK_S) * 1000))
             answer = await self._link.reader.xreadgroup(
@@ -60,6 +62,8 @@ class RedisConsumer:
             return []
         except AWAY as error:
             raise TransientError(f"read {self._key}: {error}") from error
+        if answer:
+            failpoints.reach("stream.read")
         return [Entry(id=i.decode(), data=f[FIELD]) for _, rows in stream_rows(answer) for i, f in rows]
 
     async def reclaim_own(self) -> list[Entry]:
@@ -107,12 +111,16 @@ class RedisConsumer:
         """Acks the entries in one XACK."""
         if entries:
             ids = [entry.id for entry in entries]
+            failpoints.reach("stream.before_ack")
             await self._link.retry(self._link.writer.xack, self._key, self._group, *ids)
+            failpoints.reach("stream.acked")
 
     async def release(self, entries: Sequence[Entry]) -> None:
         """Claims the entries that this consumer still owns for the pseudo consumer `released`."""
         for entry in await self._owned(entries):
+            failpoints.reach("stream.before_release")
             await self._link.retry(self._give_up, entry, self._link.writer)
+            failpoints.reach("stream.released")
 
     def _give_up(self, entry: Entry, client: Any) -> Any:
         return client.xclaim(
@@ -132,7 +140,9 @@ class RedisConsumer:
             async with self._link.writer.pipeline(transaction=True) as pipe:
                 pipe.hincrby(self._failures, entry.id, 1)
                 self._give_up(entry, pipe)
+                failpoints.reach("stream.before_fail")
                 failures, _ = await pipe.execute()
+                failpoints.reach("stream.failed")
         except AWAY as error:
             raise TransientError(f"fail {entry.id} of {self._key}: {error}") from error
         return int(failures)
@@ -141,7 +151,9 @@ class RedisConsumer:
         """Resets the idle time of entries still owned; an entry that another consumer has claimed is not taken back."""
         owned = [entry.id for entry in await self._owned(entries)]
         if owned:
+            failpoints.reach("stream.before_renew")
             await self._link.retry(self._link.writer.xclaim, self._key, self._group, self._name, 0, owned, justid=True)
+            failpoints.reach("stream.renewed")
 
     async def _owned(self, entries: Sequence[Entry]) -> list[Entry]:
         return [entry for entry in entries if await self._owner(entry.id) == self._name]

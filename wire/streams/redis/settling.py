@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.wire import failpoints
 from headrace.wire.streams.protocol import Entry, Put
 from headrace.wire.streams.redis.client import FIELD, NOTE, RedisLink
 
@@ -81,7 +82,9 @@ class SettleBatch:
                     pipe.xadd(self._link.key(put.stream), {FIELD: put.data, **note})
                 pipe.xack(self._key, self._group, one.entry.id)
                 pipe.hdel(self._failures, one.entry.id)
+            failpoints.reach("stream.before_settle")
             await pipe.execute()
+            failpoints.reach("stream.settled")
 
 
 def batches(settles: Sequence[_Settle]) -> list[list[_Settle]]:

@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
@@ -85,7 +86,8 @@ async def test_a_replica_takes_the_share_that_the_orchestrator_answers(tmp_path:
     server = await serve({NAME: orchestrator.add_to}, "127.0.0.1", 0)
     identity = Identity(run_id="r", replica_id="rollout-0", boot_id="b", address="a", pid=1)
     engine: Any = IdleEngine()
-    heartbeat = Heartbeat(f"127.0.0.1:{server.port}", identity, engine, gate, groups, interval_s=1.0)
+    word = AsyncMock()
+    heartbeat = Heartbeat(f"127.0.0.1:{server.port}", identity, engine, gate, groups, interval_s=1.0, take_word=word)
     try:
         for share, taken in ((0.0, 2), (0.5, 4), (1.0, 8), (0.75, 6)):
             orchestrator.share = share
