@@ -90,14 +90,5 @@ async def test_a_hostile_program_scores_0_and_an_honest_one_beside_and_after_it_
     assert_unharmed(host, bench)
 
 
-@pytest.mark.parametrize("name", ACTS)
-async def test_a_hostile_program_gets_nothing_that_it_should_not_get(bench: Bench, host: Host, name: str) -> None:
-    (outcome,) = await bench.run(program(name, host), "1\n")
-    assert b"ESCAPED" not in outcome.output, outcome.output[:500]
-    assert "ESCAPED" not in outcome.notes
-    assert host.secret not in outcome.notes + outcome.output.decode(errors="replace")
-    assert_unharmed(host, bench)
-
-
 def test_the_corpus_is_large_enough() -> None:
     assert len(ACTS) >= 30

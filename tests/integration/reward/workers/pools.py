@@ -1,0 +1,43 @@
+"""Pools of workers for tests, and what is alive of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.services.reward.workers import (
+    WorkerPool,
+)
+
+HERE = Path(__file__).parent
+both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "forked"])
+forked_first = pytest.mark.parametrize(
+    "fork", [pytest.param(False, marks=pytest.mark.long), True], ids=["spawned", "forked"]
+)
+"""For what a child does, or what is done to it: alike however it was started, and a start takes seconds."""
+
+
+@asynccontextmanager
+async def a_pool(target: str = "jobs:plain", **options: Any) -> AsyncIterator[WorkerPool]:
+    options = {"processes": 1, "deadline_s": 20.0, "path": HERE, **options}
+    pool = WorkerPool(target, what="the test's jobs", **options)
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie does not count once its other threads, which hold its sockets open, have ended too."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
