@@ -303,11 +303,13 @@ class RlStage:
             log.error("step_skipped", step=step, reason=reason)
 
     def _publish(self, step: int) -> bool:
-        """Waits for the previous publication, takes the snapshot, and starts its own; False if asked to stop."""
+        """Waits for the previous publication, takes the snapshot, and starts its own.
+
+        False if asked to stop meanwhile: the step has ended all the same, but its weights are not published.
+        """
         self._doing("the publication before to end", self._runtime.publication_limit_s)
         with self._phases("publication_wait"):
-            if not self._runtime.publication_ended(given_up=self._stop.asked):
-                return False
+            ended = self._runtime.publication_ended(given_up=self._stop.asked)
         self._doing("")
         if self._settings.discriminator.every:
             # Before the policy's weights: rollouts sampled with them are scored by the discriminator of the same step.
@@ -319,8 +321,9 @@ class RlStage:
             self._ledger.step_done(step, held.digest)
             metrics.POLICY_VERSION.set(step)
             self._fail.reach("before_publish", step)
-            self._runtime.publish()
-        return True
+            if ended:
+                self._runtime.publish()
+        return ended
 
     def _tell(
         self,

@@ -31,7 +31,7 @@ DROPPED = (4, 9)
 class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """Numbers lives, remembers fates, and notes what is published."""
 
-    def __init__(self, *, fence_at=None, forget_at=None, reports_alone=0):
+    def __init__(self, *, fence_at=None, forget_at=None, reports_alone=0, stop_in_publication=None):
         self.incarnation = 0
         self.fates = {}
         self.published = []
@@ -40,6 +40,9 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self.forget_at = forget_at
         self.reports_alone = reports_alone
         """The first so many reports are answered with `no replica lives`."""
+        self.stopped = False
+        self.stop_in_publication = stop_in_publication
+        """The publication of this version does not end; the trainer is stopped while it waits for that."""
 
     def add_to(self, server):
         orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
@@ -60,6 +63,10 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         if request.incarnation > self.incarnation:
             return pb.ReportProgressResponse(unknown=True)
         self._take(request.fates)
+        waits = request.waiting_for.startswith("the publication before")
+        if self.stop_in_publication is not None and waits and not self.stopped:
+            self.stopped = True  # A second signal would stop it at once.
+            os.kill(os.getpid(), signal.SIGTERM)
         self.reports_alone -= 1
         fenced = self.fence_at is not None and request.version >= self.fence_at
         trained = [index for index, (step, _) in self.fates.items() if step]
@@ -68,6 +75,8 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
     async def Publish(self, request, context):
         self.published.append(request)
+        if request.version == self.stop_in_publication:
+            await asyncio.Event().wait()
         return pb.PublishResponse()
 
 
