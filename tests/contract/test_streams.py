@@ -1,12 +1,12 @@
 """The stream protocol, held by both implementations."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from headrace.wire.streams import Broker, Put, StreamName
+from headrace.wire.streams import Broker, Entry, Put, StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.redis import RedisBroker
 from tests.valkey import Valkey
@@ -178,6 +178,27 @@ async def test_the_broker_comes_back_from_sigkill_with_everything(valkey: Valkey
     assert await broker.live(StreamName.ROLLOUTS) == [b"A"]
     assert await broker.live(StreamName.PROMPTS) == []
     assert await broker.generation() != life
+    await broker.close()
+
+
+async def test_a_renewal_that_was_decided_before_another_consumers_claim_takes_nothing_back(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = RedisBroker(valkey.url, "test")
+    one = broker.consumer(StreamName.PROMPTS, "one", lease_s=1)
+    two = broker.consumer(StreamName.PROMPTS, "two", lease_s=1)
+    await broker.add(StreamName.PROMPTS, b"a")
+    taken = await one.read(count=1, block_s=0.5) or await one.read(count=1, block_s=0.5)
+    await asyncio.sleep(1.1)
+
+    async def looked(entries: Sequence[Entry]) -> list[Entry]:
+        """It is still its own when it looks; then the other claims it."""
+        assert len(await two.read(count=1, block_s=0.01)) == 1
+        return list(entries)
+
+    monkeypatch.setattr(one, "_owned", looked)
+    await one.renew(taken)
+    assert len(await two.reclaim_own()) == 1 and await one.reclaim_own() == []
     await broker.close()
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.e2e.harness import DEADLINE_S
+from tests.e2e.paced import PacedRun
 from tests.e2e.undisturbed import STEPS
 from tests.small_disk import SmallDisk, small_disk
 
@@ -14,8 +15,8 @@ RESERVE_MIB = 20
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[tuple[TinyRun, SmallDisk]]:
-    made = TinyRun(tmp_path / "run", steps=STEPS)
+def run(tmp_path: Path) -> Iterator[tuple[PacedRun, SmallDisk]]:
+    made = PacedRun(tmp_path / "run", steps=STEPS)
     with small_disk(made.run_dir, 60) as disk:
         yield made, disk
         made.close()
@@ -26,10 +27,10 @@ def reserve(mib: int) -> tuple[str, str]:
 
 
 def test_a_full_disk_ends_the_run_in_one_sentence_and_costs_no_bit(
-    run: tuple[TinyRun, SmallDisk], undisturbed: str
+    run: tuple[PacedRun, SmallDisk], undisturbed: str
 ) -> None:
     tiny, disk = run
-    tiny.start(*reserve(0))
+    tiny.begin(*reserve(0))
     tiny.wait_for_step(3)
     disk.fill()
     assert tiny.process is not None
@@ -40,16 +41,17 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_costs_no_bit(
     (line,) = [line for line in said.splitlines() if line.startswith("failed")]
     assert f"{tiny.run_dir}/" in line and "the disk is full" in line and " free" in line and "--resume" in line
     disk.make_room()
-    tiny.start("--resume", *reserve(0))
+    tiny.begin("--resume", *reserve(0))
+    tiny.hurry()
     tiny.finish()
     assert tiny.check()["weights_sha256"] == undisturbed
 
 
 def test_the_run_pauses_before_a_step_without_its_reserve_and_goes_on_by_itself(
-    run: tuple[TinyRun, SmallDisk], undisturbed: str
+    run: tuple[PacedRun, SmallDisk], undisturbed: str
 ) -> None:
     tiny, disk = run
-    tiny.start(*reserve(RESERVE_MIB))
+    tiny.begin(*reserve(RESERVE_MIB))
     tiny.wait_for_step(2)
     disk.fill(leave=(RESERVE_MIB - 4) * 2**20)
     tiny.wait_until(lambda: "room on the disk" in str(tiny.status().get("trainer")), "the pause")
@@ -58,5 +60,6 @@ def test_the_run_pauses_before_a_step_without_its_reserve_and_goes_on_by_itself(
     assert "MiB free" in said and "MiB needed" in said
     assert tiny.steps() == paused < STEPS
     disk.make_room()
+    tiny.hurry()
     tiny.finish()
     assert tiny.check()["weights_sha256"] == undisturbed

@@ -5,24 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import TinyRun
+from tests.e2e.paced import PacedRun
 from tests.e2e.undisturbed import STEPS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[TinyRun]:
-    made = TinyRun(tmp_path / "run", steps=STEPS)
+def run(tmp_path: Path) -> Iterator[PacedRun]:
+    made = PacedRun(tmp_path / "run", steps=STEPS)
     yield made
     made.close()
 
 
-def test_stop_and_resume_changes_no_bit(run: TinyRun, undisturbed: str) -> None:
-    run.start()
+def test_stop_and_resume_changes_no_bit(run: PacedRun, undisturbed: str) -> None:
+    run.begin()
     run.wait_for_step(2)
     assert run.stop() != 0
     assert run.check()["steps"] < STEPS
-    run.start("--resume")
+    run.begin("--resume")
+    run.hurry()
     run.finish()
     assert run.check()["weights_sha256"] == undisturbed

@@ -3,6 +3,7 @@
 A group is used until its first failure. A restart of either side requires a new one.
 """
 
+import asyncio
 import secrets
 from collections.abc import Container
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class CollectiveGroups:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._links: dict[str, _Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def take(
         self, replica: Replica, *, trainer: str, incarnation: int, version: int, backend: str
@@ -49,12 +51,20 @@ class CollectiveGroups:
         await self.drop(replica, trainer)
         # Unique across restarts of all processes.
         name = f"{replica.replica_id}-{incarnation}-{secrets.token_hex(4)}"
-        store = await call(
+        opening = call(
             self._clients.trainer(trainer).OpenGroup,
             trainer_pb2.OpenGroupRequest(version=version, group_name=name, replica_id=replica.replica_id),
             timeout_s=_OPEN_S,
             what="the trainer to open a group",
         )
+        try:
+            store = await opening
+        except asyncio.CancelledError:
+            # The trainer may have opened it all the same; without a link it would stay open for ever.
+            closing = asyncio.create_task(self._close(name, trainer))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            raise
         if store.refused:
             raise GroupRefusedError(store.refused)
         group = rollout_pb2.CollectiveGroup(
@@ -79,9 +89,11 @@ class CollectiveGroups:
 
     async def _drop(self, replica_id: str, trainer: str) -> None:
         link = self._links.pop(replica_id, None)
-        if link is None:
-            return
-        request = trainer_pb2.CloseGroupRequest(group_name=link.group.name)
+        if link is not None:
+            await self._close(link.group.name, trainer)
+
+    async def _close(self, name: str, trainer: str) -> None:
+        request = trainer_pb2.CloseGroupRequest(group_name=name)
         try:
             stub = self._clients.trainer(trainer)
             await call(stub.CloseGroup, request, timeout_s=_CLOSE_S, what="the trainer to close a group")

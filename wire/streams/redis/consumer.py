@@ -26,6 +26,8 @@ from headrace.wire.telemetry import get_logger
 _RELEASED = "released"
 """Pseudo consumer that owns what was handed back; its entries look idle for a day, so the next claim takes them."""
 _RELEASED_IDLE_MS = 86_400_000
+_RENEWS_BEHIND = 8
+"""Behind this part of a lease an entry is renewed; owners renew each third of one."""
 
 log = get_logger("headrace.wire.streams.redis")
 
@@ -148,11 +150,18 @@ class RedisConsumer:
         return int(failures)
 
     async def renew(self, entries: Sequence[Entry]) -> None:
-        """Resets the idle time of entries still owned; an entry that another consumer has claimed is not taken back."""
+        """Resets the idle time of entries still owned; an entry that another consumer has claimed is not taken back.
+
+        No command claims what is still one's own: between the look and the claim another consumer may have it. But then
+        it has been idle for a moment only, and the claim is for entries that have been idle for longer.
+        """
         owned = [entry.id for entry in await self._owned(entries)]
         if owned:
             failpoints.reach("stream.before_renew")
-            await self._link.retry(self._link.writer.xclaim, self._key, self._group, self._name, 0, owned, justid=True)
+            idle_ms = self._lease_ms // _RENEWS_BEHIND
+            await self._link.retry(
+                self._link.writer.xclaim, self._key, self._group, self._name, idle_ms, owned, justid=True
+            )
             failpoints.reach("stream.renewed")
 
     async def _owned(self, entries: Sequence[Entry]) -> list[Entry]:

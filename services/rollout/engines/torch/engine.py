@@ -32,7 +32,7 @@ from headrace.services.rollout.engines.torch.thread import EngineThread
 from headrace.services.rollout.engines.torch.weights import ModelWeights, build_weights
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.contracts.messages import Logprobs, TokenIds
-from headrace.wire.errors import ConfigError, ContractError, TransientError
+from headrace.wire.errors import ConfigError, ContractError, TransientError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.v1 import common_pb2, rollout_pb2
 from headrace.wire.weights import tensors_of
@@ -110,11 +110,17 @@ class TorchEngine:
         """Implements `Engine.generate`: queues the group on the engine's thread; cancellation removes it."""
         done: Future[tuple[Completion, ...]] = Future()
         done.set_running_or_notify_cancel()
-        group = await self._call(lambda: self._core().submit(request, lambda outcome: _deliver(done, outcome)), 30.0)
+        submitted: list[Group] = []
+
+        def submit() -> None:
+            submitted.append(self._core().submit(request, lambda outcome: _deliver(done, outcome)))
+
         try:
+            await self._call(submit, 30.0)
             return await asyncio.wrap_future(done)
-        except asyncio.CancelledError:
-            self._thread.call(lambda: self._forget(group))
+        except (asyncio.CancelledError, WaitTimeoutError):
+            # The thread obeys in order: by then the group is submitted, or never will be.
+            self._thread.call(lambda: self._forget(submitted))
             raise
 
     async def begun(self, group_id: str) -> Begun | None:
@@ -266,9 +272,10 @@ class TorchEngine:
         if self._thread.core is not None:
             self._thread.core.admitting = True
 
-    def _forget(self, group: Group) -> None:
-        if self._thread.core is not None:
-            self._thread.core.cancel(group)
+    def _forget(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            if self._thread.core is not None:
+                self._thread.core.cancel(group)
 
     async def _drained(self, timeout_s: float) -> bool:
         """Stops admission and waits for running rollouts to end; returns whether they did in time."""

@@ -115,6 +115,8 @@ class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
         self.sizes: list[int] = []
         self.opened: list[str] = []
         self.closed: list[str] = []
+        self.opening: asyncio.Event | None = None
+        """It opens no group before this."""
         self.saved: list[int] = []
         self.refused: dict[str, str] = {}
         """Replica -> why no group is opened to it."""
@@ -136,6 +138,8 @@ class ScriptedTrainer(trainer_pb2_grpc.TrainerServiceServicer):
         if reason := self.refused.get(request.replica_id):
             return trainer_pb2.OpenGroupResponse(refused=reason)
         self.opened.append(request.group_name)
+        if self.opening is not None:
+            await self.opening.wait()
         return trainer_pb2.OpenGroupResponse(store_host="127.0.0.1", store_port=1)
 
     async def SendWeights(self, request: Any, context: Any) -> Any:

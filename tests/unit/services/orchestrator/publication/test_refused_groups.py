@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from headrace.services.orchestrator.publication.collective_groups import CollectiveGroups
 from headrace.services.orchestrator.publication.joiners import Joiners
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
@@ -12,6 +13,7 @@ from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.publication_world import GLOO, ScriptedReplica, World, committed, world
+from tests.waiting import until_async
 
 REASON = "3 joins of its collective groups hang in the trainer"
 
@@ -32,6 +34,21 @@ async def test_in_the_same_publication_it_gets_them_over_the_disk(tmp_path: Path
         assert bad.disk_paths == ["/weights/3"] and good.disk_paths == [""]
         assert routes(tmp_path, 3) == {"bad": ("disk", REASON), "good": ("gloo", "")}
         assert it.replica("bad").missed == 0 and it.replica("bad").distrust == REASON
+
+
+async def test_a_group_whose_opening_was_cancelled_is_closed(tmp_path: Path) -> None:
+    async with world(tmp_path, ScriptedReplica("one")) as it:
+        it.trainer.opening = asyncio.Event()
+        groups = CollectiveGroups(it.clients)
+        address = it.state.trainer.address
+        taking = asyncio.create_task(
+            groups.take(it.replica("one"), trainer=address, incarnation=1, version=3, backend="gloo")
+        )
+        await until_async(lambda: it.trainer.opened)
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        await until_async(lambda: it.trainer.closed)
+        assert it.trainer.closed == it.trainer.opened
 
 
 async def test_from_then_on_it_is_brought_along_and_the_trainer_is_not_asked_again(tmp_path: Path) -> None:
