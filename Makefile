@@ -21,6 +21,8 @@ READY := $(VENV)/.ready
 # The tests of so many files run at a time; JOBS=0: one after another, in one process. Three keep two cores busy: tests
 # wait for processes, peers and deadlines a third of the time.
 JOBS ?= 3
+CHAOS ?= runs/chaos.json
+CHAOS_SEED ?= 1
 # Tests that start no processes: what else runs on the machine only makes them slower.
 PURE := tests/unit tests/contract
 COMPOSE := tests/e2e/compose
@@ -42,7 +44,7 @@ SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py tests/e2e/test_sglang_episodes.py
 
-.PHONY: help demo gpu test pure processes compose test-all part-beside part-alone long once sglang sglang-venv docs check lint types unit sizes proto
+.PHONY: help demo gpu test chaos soak pure processes compose test-all part-beside part-alone long once sglang sglang-venv docs check lint types unit sizes proto
 .PHONY: generate lock clean
 
 help: ## This list
@@ -106,6 +108,14 @@ endif
 
 once: $(READY)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
+
+chaos: $(READY) ## Kill every service at every failpoint, and write docs/reliability.md; up to 30 minutes, CHAOS_SEED=N
+	@mkdir -p $(dir $(CHAOS))
+	HEADRACE_CHAOS=$(CHAOS) HEADRACE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -s tests/chaos/failpoints/test_every_point.py
+	$(BIN)/python -m tests.chaos.failpoints.report $(CHAOS)
+
+soak: $(READY) ## A run of 25 minutes: memory, descriptors and threads of each process may not grow with its steps
+	$(BIN)/python -m benchmarks.soak
 
 sglang: $(READY) sglang-venv ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "sglang and not long" $(or $(TESTS),$(SGLANG_TESTS))

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from headrace.wire import failpoints, metrics, tracing
+from headrace.wire import failpoints, memory_trace, metrics, tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.roles import Role
 from headrace.wire.environment import inherited, overlay
@@ -75,6 +75,7 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     """Reads the settings and runs `main`; returns its exit code, `REFUSED`, `GIVEN_UP`, or 1 for any other error."""
     configure_logging(name, "")
     failpoints.install(name, inherited().get(failpoints.VARIABLE, ""))
+    memory_trace.install(name, inherited().get(memory_trace.VARIABLE, ""))
     log = get_logger(name)
     place = Path()
     try:

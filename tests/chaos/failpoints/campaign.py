@@ -1,0 +1,104 @@
+"""Runs whose services are killed at one failpoint after the other, until each that was reached has struck."""
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.failpoints.armed_run import ArmedRun
+
+STEPS = 100
+KILLS = 12
+"""Failpoints that are armed in one run; a run ends with those that were not reached again still to do."""
+_PASSES = (0, 0, 0, 1, 2, 5)
+"""How often a point is passed before it strikes: one of these, drawn."""
+_REACH_S = 4.0
+"""A point that is not reached again in this time may be one of the service's start: the service is killed then."""
+_START_S = 12.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """One kill at a failpoint."""
+
+    name: str
+    """SERVICE.POINT."""
+    recovery_s: float
+    """From the kill until two further steps were trained, or the run had ended."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a struck run ended with."""
+
+    strikes: list[Strike] = field(default_factory=list)
+    plain_kills: int = 0
+    reached: set[str] = field(default_factory=set)
+    weights_sha256: str = ""
+    lost: int = 0
+    """Groups that were issued, and neither trained nor dropped nor open."""
+    doubled: int = 0
+    """Groups that were trained beyond those which were issued."""
+
+
+def undisturbed(folder: Path, variant: str, *, steps: int = STEPS) -> Outcome:
+    """A run in which nothing is killed: its weights, and the points that it reaches."""
+    return _ended(ArmedRun(folder, variant, steps), [], random.Random(0), steps)
+
+
+def struck(folder: Path, variant: str, names: list[str], draw: random.Random, *, steps: int = STEPS) -> Outcome:
+    """A run that is killed at each of the points in order, as far as it reaches them."""
+    return _ended(ArmedRun(folder, variant, steps), names, draw, steps)
+
+
+def rounds(todo: set[str], draw: random.Random) -> Iterator[list[str]]:
+    """What each run is to be struck by, in drawn order; the caller takes out of `todo` what has struck."""
+    while todo:
+        names = sorted(todo)
+        draw.shuffle(names)
+        yield names[:KILLS]
+
+
+def _ended(armed: ArmedRun, names: list[str], draw: random.Random, steps: int) -> Outcome:
+    outcome = Outcome()
+    armed.start()
+    try:
+        for name in names:
+            if not _strike(armed, name, draw, outcome, steps - 4):
+                break
+        armed.hurry()
+        line = armed.run.finish()
+    finally:
+        armed.run.close()
+    assert line["steps"] == steps
+    done = {one.name for one in outcome.strikes}
+    # Armed until the end: a point of the run's end, or one that a later kill has led to.
+    outcome.strikes += [Strike(name=name, recovery_s=float("nan")) for name in armed.struck() if name not in done]
+    outcome.reached = armed.reached()
+    verdict = armed.run.check()
+    groups = verdict["groups"]
+    outcome.weights_sha256 = verdict["weights_sha256"]
+    outcome.lost = groups["issued"] - groups["trained"] - sum(groups["dropped"].values()) - groups["open"]
+    outcome.doubled = max(0, groups["trained"] - steps * 4)
+    return outcome
+
+
+def _strike(armed: ArmedRun, name: str, draw: random.Random, outcome: Outcome, last_step: int) -> bool:
+    """Kills at one point, and waits until the run has recovered; False once the run is too near its end."""
+    armed.wait_for_steps(1)
+    if armed.run.steps() > last_step or not armed.lives:
+        return False
+    before = set(armed.struck())
+    armed.arm(name, draw.choice(_PASSES))
+    if not armed.wait_for(name, _REACH_S):
+        armed.rearm(name)
+        if armed.lives and not armed.wait_for(name, 0.5):
+            armed.kill(name)
+            outcome.plain_kills += 1
+            armed.wait_for(name, _START_S)
+    for one in set(armed.struck()) - before:
+        killed = armed.struck()[one]
+        armed.wait_for_steps(2)
+        outcome.strikes.append(Strike(name=one, recovery_s=time.time() - killed))
+    return True

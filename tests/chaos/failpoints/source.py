@@ -1,0 +1,103 @@
+"""The failpoints that the source has, and the effects beside which one must stand. Pure, but for reading the files."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf.descriptor import MethodDescriptor
+
+from headrace.services.trainer.settings import FAIL_POINTS
+from headrace.wire.access.roles import ALLOWED
+from headrace.wire.v1 import orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
+
+ROOT = Path(__file__).parents[3]
+EFFECTS = frozenset({"fsync", "rename", "replace", "xadd", "xack", "xclaim", "hincrby", "write_whole"})
+"""Calls whose effect outlives the process."""
+
+
+def files() -> Iterator[tuple[str, ast.Module]]:
+    """Path and syntax tree of each module of services and wire."""
+    for room in ("services", "wire"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+                yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def points() -> set[str]:
+    """All points, those with a variable part expanded from what it can be."""
+    found = set()
+    for _, tree in files():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _is_reach(node.func):
+                found |= _names(node.args[0])
+    return found
+
+
+def effects_without_a_point() -> list[str]:
+    """`path:function: call` of each effect in a function that has no failpoint."""
+    found = []
+    for path, tree in files():
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+            if not any(map(_is_reach, calls)):
+                found += [f"{path}:{function.name}: {name}" for call in calls if (name := _effect(call))]
+    return sorted(set(found))
+
+
+def _is_reach(call: ast.expr) -> bool:
+    return isinstance(call, ast.Attribute) and call.attr == "reach" and _text(call.value) == "failpoints"
+
+
+def _effect(call: ast.expr) -> str:
+    """The name of an effect; empty for any other call, such as `str.replace`."""
+    if not isinstance(call, ast.Attribute) or call.attr not in EFFECTS:
+        return ""
+    owner = _text(call.value)
+    if call.attr in ("rename", "replace") and not _is_path(owner):
+        return ""
+    return call.attr
+
+
+def _is_path(owner: str) -> bool:
+    return owner in ("os", "shutil") or any(word in owner for word in ("path", "folder", "aside", "source", "file"))
+
+
+def _text(node: ast.expr) -> str:
+    return ast.unparse(node)
+
+
+def _names(node: ast.expr) -> set[str]:
+    if isinstance(node, ast.Constant):
+        return {str(node.value)}
+    assert isinstance(node, ast.JoinedStr)
+    first = node.values[0]
+    assert isinstance(first, ast.Constant)
+    return {f"{first.value}{rest}" for rest in _VARIABLE[str(first.value)]()}
+
+
+def _methods() -> set[str]:
+    """Names of the unary methods of all services."""
+    return {method.name for method in _described() if not method.server_streaming}
+
+
+def _requests() -> set[str]:
+    """Names of the messages with which unary methods are called."""
+    return {method.input_type.name for method in _described() if not method.server_streaming}
+
+
+def _described() -> Iterator[MethodDescriptor]:
+    for file in (orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2):
+        for service in file.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                assert f"/{service.full_name}/{method.name}" in ALLOWED
+                yield method
+
+
+_VARIABLE = {
+    "rpc.served.": _methods,
+    "rpc.before_call.": _requests,
+    "rpc.answered.": _requests,
+    "step.": lambda: set(FAIL_POINTS),
+}
