@@ -6,7 +6,6 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.middleware.base import RequestResponseEndpoint
 
 from headrace.services.reward.conversation import episode_of_messages
 from headrace.services.reward.request_limiter import RequestLimiter
@@ -16,9 +15,13 @@ from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.scorer_slot import ScorerSlot
 from headrace.services.reward.scorers import Sample
 from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.http import BodyLimits
 
 MAX_SAMPLES = 4096
 MAX_BYTES = 64 * 1024 * 1024
+"""Longest batch, and all batches in progress together: once it is parsed, a batch costs several times its bytes."""
+LIMITS = BodyLimits(larger={"/score": MAX_BYTES}, total_bytes=MAX_BYTES)
+"""Bounds of all bodies that the service takes."""
 _MOST_TOLD = 20
 """Validation errors that an answer lists, at most."""
 
@@ -155,13 +158,6 @@ def _state(slot: ScorerSlot) -> ScorerState:
 
 def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
     """Adds the routes to an app."""
-
-    @app.middleware("http")
-    async def refuse_large(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        length = request.headers.get("content-length", "")
-        if request.url.path == "/score" and not (length.isdecimal() and int(length) <= MAX_BYTES):
-            return Response(f"the body must have a content-length of at most {MAX_BYTES} bytes", status_code=413)
-        return await call_next(request)
 
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, error: RequestValidationError) -> Response:

@@ -13,9 +13,12 @@ from fastapi.responses import JSONResponse
 from headrace.services.environment.player.budget import BudgetSpentError
 from headrace.services.environment.player.flights import EpisodeOverError
 from headrace.services.environment.taskset.calls import EngineCall, EngineCalls, TokenRequest
+from headrace.wire.http import Bodies, BodyLimits
 
 MODEL = "policy"
 """Its name."""
+_BODIES = BodyLimits(most_bytes=32 << 20, total_bytes=64 << 20)
+"""Bounds of one process of the taskset."""
 _SESSION, _MOST_ID = "x-session-id", 1 << 31
 
 
@@ -49,6 +52,7 @@ def generate_app(calls: EngineCalls, key: str) -> FastAPI:
         card = {"id": MODEL, "object": "model", "created": 0, "owned_by": "headrace"}
         return JSONResponse({"object": "list", "data": [{**card, "max_model_len": calls.context_length}]})
 
+    app.add_middleware(Bodies, limits=_BODIES, error_of=_too_much)
     app.add_route("/inference/v1/generate", generate, ["POST"])
     app.add_route("/v1/models", models, ["GET"])
     return app
@@ -83,5 +87,13 @@ def answer_of(call: EngineCall) -> dict[str, object]:
 
 
 def _refused(status: int, message: str, code: str) -> Response:
+    return JSONResponse(_error(status, message, code), status)
+
+
+def _too_much(status: int, message: str) -> dict[str, object]:
+    return _error(status, message, "invalid_request")
+
+
+def _error(status: int, message: str, code: str) -> dict[str, object]:
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return JSONResponse({"error": {"message": message, "type": kind, "code": code}}, status)
+    return {"error": {"message": message, "type": kind, "code": code}}

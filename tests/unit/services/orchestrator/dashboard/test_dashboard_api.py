@@ -14,8 +14,9 @@ from headrace.services.orchestrator.dashboard.api import add_dashboard
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers.files import Files
-from headrace.services.orchestrator.http.guard import Guard
+from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.errors import ConfigError
+from headrace.wire.http import Guard
 from tests.dashboard_run import write_metrics, write_run
 
 BASE = "http://127.0.0.1:7001"
@@ -40,7 +41,7 @@ async def board(tmp_path: Path) -> AsyncIterator[Board]:
 @pytest.fixture
 async def http(board: Board) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI(docs_url=None, redoc_url=None)
-    app.add_middleware(Guard, bound="127.0.0.1")
+    app.add_middleware(Guard, policy=page_policy("127.0.0.1"))
     add_dashboard(app, board)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         yield client
