@@ -31,6 +31,11 @@ def make_rubrics(settings: RewardSettings) -> Rubrics:
     return Rubrics(settings.reward, context_of(settings.reward, run_dir=settings.run_dir))
 
 
+def http_policy(settings: RewardSettings) -> HttpPolicy:
+    """What the service's HTTP lets in."""
+    return HttpPolicy.of(settings, hosts=settings.reward.http_hosts, hosts_key="reward.http_hosts", limits=LIMITS)
+
+
 async def serve(settings: RewardSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code. Raises ScorerOutageError."""
     widen_threads(settings.reward.concurrency)
@@ -56,8 +61,7 @@ async def serve(settings: RewardSettings) -> int:
     )
     metrics.IN_FLIGHT.set_function(lambda: worker.in_flight)
     metrics.CAPACITY.set(concurrency)
-    policy = HttpPolicy.of(settings, hosts=settings.reward.http_hosts, hosts_key="reward.http_hosts", limits=LIMITS)
-    app = admin_app("reward", rubrics.trouble, policy=policy)
+    app = admin_app("reward", rubrics.trouble, policy=http_policy(settings))
     turns = RequestLimiter(concurrency, settings.reward.timeout_s)
     add_routes(app, HttpScorer(rubrics, turns))
     servicer = RewardServicer(scorer, turns)

@@ -16,6 +16,7 @@ from headrace.services.reward.rubric.scorer_slot import ScorerSlot
 from headrace.services.reward.scorers import Sample
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.http import BodyLimits
+from headrace.wire.json_text import is_text
 
 MAX_SAMPLES = 4096
 MAX_BYTES = 64 * 1024 * 1024
@@ -166,9 +167,11 @@ def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
         return JSONResponse({"detail": told}, 422)
 
     @app.post("/score")
-    async def score(request: ScoreRequest) -> ScoreResponse:
+    async def score(batch: ScoreRequest, request: Request) -> ScoreResponse:
         """Scores of a batch, in order. What cannot be scored has a score of null and a reason, never a zero."""
-        return await scorer.score(request)
+        if not is_text(await request.body()):
+            raise HTTPException(422, "not all of it is text: half a surrogate pair is no character")
+        return await scorer.score(batch)
 
     @app.get("/scorers")
     def scorers() -> list[ScorerState]:

@@ -4,11 +4,12 @@ Source: renderers 0.1.12, client.py (`generate`, `_parse_completion_logprobs`).
 """
 
 import hmac
-import json
+from typing import Annotated
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from headrace.services.environment.player.budget import BudgetSpentError
 from headrace.services.environment.player.flights import EpisodeOverError
@@ -35,7 +36,7 @@ def generate_app(calls: EngineCalls, key: str) -> FastAPI:
             return _refused(401, "the key is not that of the taskset's process", "invalid_api_key")
         try:
             asked = read_request(await request.body(), request.headers.get(_SESSION, ""))
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             return _refused(400, f"not a request for {MODEL}: {type(error).__name__}: {error}", "invalid_request")
         try:
             return JSONResponse(answer_of(await calls.answer(asked)))
@@ -58,17 +59,29 @@ def generate_app(calls: EngineCalls, key: str) -> FastAPI:
     return app
 
 
+class _SamplingParams(BaseModel):
+    max_tokens: StrictInt | None = Field(None, ge=0)
+    stop_token_ids: list[StrictInt] | None = None
+
+
+class _Generate(BaseModel):
+    sampling_params: _SamplingParams
+    token_ids: list[Annotated[StrictInt, Field(ge=0, lt=_MOST_ID)]] = Field(min_length=1)
+
+
 def read_request(body: bytes, session: str) -> TokenRequest:
-    """A request; how the policy is sampled is the run's to decide. Raises ValueError, KeyError, TypeError."""
-    found = json.loads(body)
-    sampling, ids = found["sampling_params"], found["token_ids"]
-    if not isinstance(ids, list) or not ids or not all(type(one) is int and 0 <= one < _MOST_ID for one in ids):
-        raise ValueError("token_ids must be a list of ids, and not empty")
+    """A request; how the policy is sampled is the run's to decide. Raises ValueError."""
+    try:
+        found = _Generate.model_validate_json(body)
+    except ValidationError as error:
+        # Without the input, which may be as long as the context.
+        first = error.errors(include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     return TokenRequest(
         session=session,
-        context_ids=np.array(ids, np.int32),
-        max_tokens=int(sampling.get("max_tokens") or 0),
-        stop_token_ids=tuple(map(int, sampling.get("stop_token_ids") or ())),
+        context_ids=np.array(found.token_ids, np.int32),
+        max_tokens=found.sampling_params.max_tokens or 0,
+        stop_token_ids=tuple(found.sampling_params.stop_token_ids or ()),
     )
 
 

@@ -108,7 +108,7 @@ def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
             state = 'headrace_rollout_state{replica="rollout-0",run="test",state="starting"} 1.0'
             assert state in http.get("/metrics").text
         # It holds nothing: whoever ends it need not wait.
-        with pytest.raises(ConfigError, match="401 .*token"):
+        with pytest.raises(ConfigError, match=r"401 .*token"):
             drain_replica(port, seconds=0)
         token = (RunPaths(tmp_path).tokens / "rollout").read_text()
         assert drain_replica(port, seconds=0, headers=(("authorization", f"Bearer {token}"),)) == 0

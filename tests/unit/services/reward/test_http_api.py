@@ -168,6 +168,16 @@ async def test_what_callers_send_never_stops_the_run(monkeypatch: pytest.MonkeyP
     assert made.room() is None and made.trouble() is None
 
 
+async def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character() -> None:
+    async for one in client(rubrics(scripted("seen"))):
+        for half in (b'"\\ud800"', b'"\xed\xa0\x80"'):
+            found = await one.post("/score", content=b'{"samples": [{"completion": %s}]}' % half, headers=JSON)
+            assert found.status_code == 422 and "surrogate" in found.json()["detail"], found.text
+        found = await one.post("/score", content=b'{"samples": [{"completion": "\\ud83d\\ude00"}]}', headers=JSON)
+        assert found.status_code == 200
+    assert [one.completion for one in SEEN] == ["\N{GRINNING FACE}"]
+
+
 @pytest.mark.parametrize("body", ["NaN", '{"samples": NaN}', '{"samples": [{"completion": NaN}]}', "[" * 100_000])
 async def test_what_is_no_request_is_refused_and_not_sent_back(body: str) -> None:
     async for one in client(rubrics(scripted("seen"))):

@@ -178,7 +178,7 @@ async def test_runs_beside_this_one_are_listed_and_compared(http: httpx.AsyncCli
     assert differ == {"run.max_steps": [300, 50], "trainer.learning_rate": [0.0001, 0.0002]}
 
 
-@pytest.mark.parametrize("body", [b"[" * 4000, b'{"a":' * 800, b'{"who": NaN}', b"\xff", b""])
+@pytest.mark.parametrize("body", [b"[" * 4000, b'{"a":' * 800, b'{"who": NaN}', b'{"who": "\\ud800"}', b"\xff", b""])
 async def test_a_body_that_is_no_json_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
     answer = await http.post("/api/actions/pause", content=body, headers=SAME | {"Content-Type": "application/json"})
     assert answer.status_code == 400 and "not valid JSON" in answer.json()["error"]
