@@ -28,7 +28,7 @@ class BodyLimits:
     most_bytes: int = 64 << 10
     """Longest body of one request."""
     larger: Mapping[str, int] = field(default_factory=dict)
-    """Beginning of a path -> longest body there."""
+    """A path, or with a slash at its end all paths below it -> longest body there."""
     total_bytes: int = 64 << 20
     """Sum over all requests in progress."""
     wait_s: float = 30.0
@@ -43,7 +43,10 @@ class BodyLimits:
 
     def most(self, path: str) -> int:
         """Longest body of a request to `path`."""
-        return next((most for start, most in self.larger.items() if path.startswith(start)), self.most_bytes)
+        for place, most in self.larger.items():
+            if path == place or (place.endswith("/") and path.startswith(place)):
+                return most
+        return self.most_bytes
 
 
 SMALL = BodyLimits()

@@ -12,8 +12,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.http.bodies import Bodies, BodyBudget, BodyLimits
+from tests.waiting import until_async
 
-LIMITS = BodyLimits(most_bytes=10, larger={"/large": 100}, total_bytes=150, wait_s=0.05, read_s=0.05)
+LIMITS = BodyLimits(most_bytes=10, larger={"/large": 100, "/v1/": 40}, total_bytes=150, wait_s=0.05, read_s=0.05)
 
 
 class Echo:
@@ -50,7 +51,9 @@ async def test_a_body_comes_whole_up_to_the_limit_of_its_path() -> None:
     app = Echo()
     async with app.client() as http:
         assert (await http.post("/small", content=b"x" * 10)).json() == {"size": 10}
-        assert (await http.post("/large/one", content=b"x" * 100)).json() == {"size": 100}
+        assert (await http.post("/v1/one/two", content=b"x" * 40)).json() == {"size": 40}
+        for other in ("/larger", "/large/one", "/v1", "/v11", "/x/v1/"):
+            assert (await http.post(other, content=b"x" * 11)).status_code == 413, other
         assert (await http.post("/large", content=pieces(50, 0, 50))).json() == {"size": 100}
         assert (await http.post("/small")).json() == {"size": 0}
     assert app.bodies.budget.free == 150
@@ -75,16 +78,14 @@ async def test_all_bodies_together_have_a_bound_until_their_requests_end() -> No
     app.hold = asyncio.Event()
     async with app.client() as http:
         first = asyncio.create_task(http.post("/large", content=b"x" * 100))
-        while app.entered < 1:
-            await asyncio.sleep(0)
+        await until_async(lambda: app.entered == 1)
         assert app.bodies.budget.free == 50
         second = await http.post("/large", content=b"x" * 51)
         assert (second.status_code, second.headers["retry-after"]) == (503, "1")
         # One that says not how long it is needs room for the longest.
         assert (await http.post("/large", content=pieces(1))).status_code == 503
         third = asyncio.create_task(http.post("/large", content=b"x" * 50))
-        while app.entered < 2:
-            await asyncio.sleep(0)
+        await until_async(lambda: app.entered == 2)
         app.hold.set()
         assert [(await one).json()["size"] for one in (first, third)] == [100, 50]
     assert (app.bodies.budget.free, refused("busy") - before) == (150, 2)
@@ -95,8 +96,7 @@ async def test_a_body_of_unknown_length_gives_back_what_it_did_not_need() -> Non
     app.hold = asyncio.Event()
     async with app.client() as http:
         asked = [asyncio.create_task(http.post("/large", content=pieces(5))) for _ in range(3)]
-        while app.entered < 3:
-            await asyncio.sleep(0)
+        await until_async(lambda: app.entered == 3)
         assert app.bodies.budget.free == 135
         app.hold.set()
         await asyncio.gather(*asked)
