@@ -20,7 +20,7 @@ from headrace.wire.journal.framing import MAGIC, JournalDamagedError, frame, unf
 from headrace.wire.journal.records import pack, unpack
 from headrace.wire.rundir import events, jsonl
 from headrace.wire.v1 import message_pb2
-from tests.openapi import ANYTHING, ODD_BODIES, values
+from tests.openapi import ANYTHING, ODD_BODIES, ODD_TEXTS, values
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.bin"))
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
@@ -150,7 +150,12 @@ def test_a_line_nested_too_deeply_is_none() -> None:
 
 
 SCHEMA = ChatBody.model_json_schema()
-CHATS = values(SCHEMA, SCHEMA.get("$defs", {})).map(lambda value: json.dumps(value).encode()) | RAW
+TEXTS = st.text(max_size=9) | st.sampled_from(ODD_TEXTS)
+ASKED = st.fixed_dictionaries(
+    {"messages": st.lists(st.fixed_dictionaries({"role": TEXTS, "content": TEXTS}), min_size=1, max_size=2)},
+    optional={"stop": TEXTS | st.lists(TEXTS, max_size=2), "model": st.just("policy") | TEXTS, "seed": st.integers()},
+)
+CHATS = (ASKED | values(SCHEMA, SCHEMA.get("$defs", {}))).map(lambda value: json.dumps(value).encode()) | RAW
 
 
 @settings(max_examples=600, derandomize=True)
@@ -162,7 +167,8 @@ def test_a_chat_reaches_a_replica_or_is_refused(raw: bytes) -> None:
         assert refused.status in (400, 404) and json.dumps(refused.body(), ensure_ascii=False).encode()
         return
     assert type(request).FromString(request.SerializeToString()) == request
-    assert isinstance(json.loads(request.messages_json), list)
+    messages = json.loads(request.messages_json)
+    assert isinstance(messages, list) and json.dumps(messages, ensure_ascii=False).encode()
 
 
 MESSAGE = st.fixed_dictionaries(

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import httpx
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
+from headrace.wire.http.guard import OPEN_PATHS
 from headrace.wire.rpc import channel
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -29,6 +31,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 SERVICES = ("orchestrator", "trainer", "rollout-0", "reward-0")
 """Those that serve gRPC."""
+EVERY = (*SERVICES, "environment-0")
+"""Those that serve HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,10 @@ def ports(run: TinyRun) -> dict[str, int]:
     return {name: json.loads(RunPaths(run.run_dir).process(name).read_text())["grpc_port"] for name in SERVICES}
 
 
+def http_port(run: TinyRun, name: str) -> int:
+    return int(json.loads(RunPaths(run.run_dir).process(name).read_text())["http_port"])
+
+
 async def code_of(port: int, method: str, token: str = "", request: bytes = b"") -> grpc.StatusCode:
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     async with channel(f"127.0.0.1:{port}") as opened:
@@ -120,6 +128,23 @@ async def test_a_stranger_is_refused_on_every_method_of_every_port(run: TinyRun)
     assert OPEN.isdisjoint(ALLOWED)
 
 
+def test_a_web_page_reaches_no_route_of_any_service(run: TinyRun) -> None:
+    foreign = {"Host": "evil.example", "Origin": "http://evil.example"}
+    for name in EVERY:
+        with httpx.Client(base_url=f"http://127.0.0.1:{http_port(run, name)}", trust_env=False, timeout=60) as http:
+            listed = [(path, act) for path, acts in http.get("/openapi.json").json()["paths"].items() for act in acts]
+            assert len(listed) >= 3, name
+            for path, act in listed:
+                answer = http.request(act, path, json={}, headers=foreign)
+                assert (answer.status_code != 403) is (path in OPEN_PATHS), (name, path)
+                if act == "post":
+                    assert http.post(path, content="{}", headers={"Content-Type": "text/plain"}).status_code == 403
+    # Nor does another user of this machine retire the replica.
+    url = f"http://127.0.0.1:{http_port(run, 'rollout-0')}/drain"
+    assert httpx.post(url, json={}, trust_env=False, timeout=60).status_code == 401
+    assert run.serving() == ["rollout-0"]
+
+
 async def test_no_caller_can_take_the_trainers_place(run: TinyRun) -> None:
     known = tokens(run)
     assert await register(run, 2**32 - 2) is grpc.StatusCode.UNAUTHENTICATED
@@ -157,7 +182,7 @@ async def thrown(ports: list[Port]) -> None:
 
 async def test_garbage_on_every_port_does_not_hold_the_run_up(run: TinyRun) -> None:
     doors = ports_of(processes(run))
-    before = {name: run.pid(name) for name in (*SERVICES, "environment-0")}
+    before = {name: run.pid(name) for name in EVERY}
     with half_open(doors, 60) as held:
         assert held > 30 * len(doors) > 300
         steps = run.steps()
@@ -171,7 +196,7 @@ async def test_garbage_on_every_port_costs_no_memory(run: TinyRun) -> None:
     # While it trains, the trainer grows by itself.
     paused(run)
     doors = ports_of(processes(run))
-    services = {name: psutil.Process(run.pid(name)) for name in (*SERVICES, "environment-0")}
+    services = {name: psutil.Process(run.pid(name)) for name in EVERY}
     before = {name: process.memory_info().rss for name, process in services.items()}
     with half_open(doors, 60):
         await thrown(doors)
@@ -212,8 +237,8 @@ def test_no_process_shows_a_secret(attacked: tuple[TinyRun, Attacked]) -> None:
 def test_metrics_and_traces_show_no_secret(attacked: tuple[TinyRun, Attacked]) -> None:
     run, what = attacked
     known = known_secrets(run, what)
-    for name in (*SERVICES, "environment-0"):
-        port = json.loads(RunPaths(run.run_dir).process(name).read_text())["http_port"]
+    for name in EVERY:
+        port = http_port(run, name)
         for path in ("metrics", "readyz", "openapi.json"):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
                 text = answer.read()

@@ -1,6 +1,7 @@
 """Connections that are no requests: cut off, bounded in number, counted, and of no harm to others."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 
@@ -62,8 +63,17 @@ async def test_what_becomes_no_request_is_cut_off(server: HttpServer, sent: byte
 
 
 async def test_a_head_that_trickles_is_cut_off_too(server: HttpServer) -> None:
-    before = refused("slow")
-    await heard(server.port, *(bytes([one]) for one in HEAD), every_s=0.02)
+    before, sent = refused("slow"), []
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    with contextlib.suppress(ConnectionError):
+        writer.write(HEAD + b"X: ")
+        while len(sent) < 1000:
+            sent.append(b"x")
+            writer.write(sent[-1])
+            await writer.drain()
+            await asyncio.sleep(0.02)
+    writer.close()
+    assert len(sent) < 1000, "each byte has put its end off"
     assert refused("slow") == before + 1 and await alive(server.port)
 
 
