@@ -10,6 +10,8 @@ import re
 
 from pydantic import JsonValue
 
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""In bytes that may hold halves of surrogate pairs: they may be whole pairs, too."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -18,6 +20,17 @@ def read_strict(text: str | bytes) -> JsonValue:
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     return _read(_STRICT, text)
+
+
+def is_text(raw: bytes) -> bool:
+    """Whether all text of valid JSON can be sent on: half a surrogate pair, which `read_strict` takes, cannot."""
+    if json.detect_encoding(raw) == "utf-8" and not _HALF.search(raw):
+        return True
+    try:
+        json.dumps(json.loads(raw), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_lenient(text: str | bytes) -> JsonValue:

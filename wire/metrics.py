@@ -43,6 +43,12 @@ RPC_REFUSED = Counter(
     "gRPC calls without a token that is accepted (unauthenticated), or of a role that the method is not for.",
     ["reason"],
 )
+HTTP_REFUSED = Counter(
+    "headrace_http_refused",
+    "HTTP requests that were refused: a foreign host or origin, a content_type other than JSON, no token, a body that "
+    "is too_large or slow, no room for it (busy), what is no HTTP (malformed), too many connections.",
+    ["reason"],
+)
 
 _MEMORY_S = 30.0
 _BEAT_S = 0.25

@@ -17,7 +17,7 @@ from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.environment.warnings import EpisodeWarnings
 from headrace.wire.contracts import DropReason, RolloutGroup
 from headrace.wire.errors import ConfigError
-from headrace.wire.http import admin_app, serve_http
+from headrace.wire.http import HttpPolicy, admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.own_code import checked_digest, environment_code, recorded_files
@@ -62,7 +62,8 @@ async def serve(settings: EnvironmentSettings) -> int:
         observe=lambda outcome: metrics.GROUPS.labels(outcome).inc(),
     )
     metrics.SLOTS.set(table.slots)
-    http = await serve_http(admin_app("environment", lambda: None), settings.host, settings.http_port)
+    app = admin_app("environment", lambda: None, policy=HttpPolicy.of(settings))
+    http = await serve_http(app, settings.host, settings.http_port)
     log.info("serving", http_port=http.port, environment=table.label, slots=table.slots)
     try:
         beside = _beside(settings, directory, groups, warnings)

@@ -8,7 +8,8 @@ from fastapi import FastAPI
 
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.api import add_annotation
-from headrace.services.orchestrator.http.guard import Guard, read_token
+from headrace.services.orchestrator.http.operator_token import read_token
+from headrace.services.orchestrator.http.pages import page_policy
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.changes import changes
@@ -109,11 +110,10 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
 def rest_app(ready: Callable[[], str | None], desk: AnnotationService, settings: OrchestratorSettings) -> FastAPI:
     """App with health, metrics and the annotation page, behind a guard. Raises ConfigError for a bad token file."""
-    app = admin_app("orchestrator", ready)
     # The name by which its peers address it; no foreign page can be served under it.
     own = settings.orchestrator_address.rpartition(":")[0]
     table = settings.orchestrator
-    token = read_token(table.operator_token_file)
-    app.add_middleware(Guard, bound=settings.host, hosts=(*table.http_hosts, own), token=token)
+    policy = page_policy(settings.host, hosts=(*table.http_hosts, own), token=read_token(table.operator_token_file))
+    app = admin_app("orchestrator", ready, policy=policy)
     add_annotation(app, desk)
     return app

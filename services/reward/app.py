@@ -5,14 +5,14 @@ import secrets
 import sys
 
 from headrace.services.reward import metrics
-from headrace.services.reward.http_api import HttpScorer, add_routes
+from headrace.services.reward.http_api import LIMITS, HttpScorer, add_routes
 from headrace.services.reward.request_limiter import RequestLimiter
 from headrace.services.reward.rubric.rubrics import Rubrics, context_of
 from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from headrace.services.reward.settings import RewardSettings
 from headrace.services.reward.threads import widen_threads
 from headrace.wire.contracts import DropReason
-from headrace.wire.http import admin_app, serve_http
+from headrace.wire.http import HttpPolicy, admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve as serve_rpc
 from headrace.wire.rundir.events import EventLog
@@ -29,6 +29,11 @@ def make_rubrics(settings: RewardSettings) -> Rubrics:
     if settings.reward.path is not None:
         sys.path.append(str(settings.reward.path))
     return Rubrics(settings.reward, context_of(settings.reward, run_dir=settings.run_dir))
+
+
+def http_policy(settings: RewardSettings) -> HttpPolicy:
+    """What the service's HTTP lets in."""
+    return HttpPolicy.of(settings, hosts=settings.reward.http_hosts, hosts_key="reward.http_hosts", limits=LIMITS)
 
 
 async def serve(settings: RewardSettings) -> int:
@@ -56,7 +61,7 @@ async def serve(settings: RewardSettings) -> int:
     )
     metrics.IN_FLIGHT.set_function(lambda: worker.in_flight)
     metrics.CAPACITY.set(concurrency)
-    app = admin_app("reward", rubrics.trouble)
+    app = admin_app("reward", rubrics.trouble, policy=http_policy(settings))
     turns = RequestLimiter(concurrency, settings.reward.timeout_s)
     add_routes(app, HttpScorer(rubrics, turns))
     servicer = RewardServicer(scorer, turns)

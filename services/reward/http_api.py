@@ -6,7 +6,6 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.middleware.base import RequestResponseEndpoint
 
 from headrace.services.reward.conversation import episode_of_messages
 from headrace.services.reward.request_limiter import RequestLimiter
@@ -16,9 +15,14 @@ from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.scorer_slot import ScorerSlot
 from headrace.services.reward.scorers import Sample
 from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.http import BodyLimits
+from headrace.wire.json_text import is_text
 
 MAX_SAMPLES = 4096
 MAX_BYTES = 64 * 1024 * 1024
+"""Longest batch, and all batches in progress together: once it is parsed, a batch costs several times its bytes."""
+LIMITS = BodyLimits(larger={"/score": MAX_BYTES}, total_bytes=MAX_BYTES)
+"""Bounds of all bodies that the service takes."""
 _MOST_TOLD = 20
 """Validation errors that an answer lists, at most."""
 
@@ -156,13 +160,6 @@ def _state(slot: ScorerSlot) -> ScorerState:
 def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
     """Adds the routes to an app."""
 
-    @app.middleware("http")
-    async def refuse_large(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        length = request.headers.get("content-length", "")
-        if request.url.path == "/score" and not (length.isdecimal() and int(length) <= MAX_BYTES):
-            return Response(f"the body must have a content-length of at most {MAX_BYTES} bytes", status_code=413)
-        return await call_next(request)
-
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, error: RequestValidationError) -> Response:
         # Without the input, which the framework would send back: it may have 64 MB, or numbers that JSON has not.
@@ -170,9 +167,11 @@ def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
         return JSONResponse({"detail": told}, 422)
 
     @app.post("/score")
-    async def score(request: ScoreRequest) -> ScoreResponse:
+    async def score(batch: ScoreRequest, request: Request) -> ScoreResponse:
         """Scores of a batch, in order. What cannot be scored has a score of null and a reason, never a zero."""
-        return await scorer.score(request)
+        if not is_text(await request.body()):
+            raise HTTPException(422, "not all of it is text: half a surrogate pair is no character")
+        return await scorer.score(batch)
 
     @app.get("/scorers")
     def scorers() -> list[ScorerState]:

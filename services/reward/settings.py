@@ -96,6 +96,8 @@ class RewardTable(CombinationTable):
     recovers."""
     outage_s: float = Field(300.0, gt=0)
     """Seconds for which a scorer may be down before the run stops with the reason."""
+    http_hosts: tuple[str, ...] = ()
+    """Further host names under which `POST /score` may be requested, such as `reward` where containers call it so."""
     allow_hosts: tuple[str, ...] = ()
     """`host` or `host:port` of endpoints that scorers may call although their address is private or loopback."""
 

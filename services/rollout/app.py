@@ -25,7 +25,7 @@ from headrace.services.rollout.text import TextDecoder
 from headrace.services.rollout.weights.update import Updates
 from headrace.wire.contracts import DropReason
 from headrace.wire.host.gpu_lock import GpuLock
-from headrace.wire.http import serve_http
+from headrace.wire.http import HttpPolicy, serve_http
 from headrace.wire.lifecycle import Shutdown, aside
 from headrace.wire.rpc import serve as serve_rpc
 from headrace.wire.rundir.events import EventLog
@@ -48,7 +48,7 @@ async def serve(settings: RolloutSettings) -> int:
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     front = ReplicaHttpServer()
-    http = await serve_http(front.app(), settings.host, settings.http_port)
+    http = await serve_http(front.app(HttpPolicy.of(settings)), settings.host, settings.http_port)
     log.info("answering", http_port=http.port)
     broker = RedisBroker(settings.broker.url, settings.run.id)
     lock = make_lock(settings)

@@ -9,7 +9,8 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.reporter import wire_fates
 from headrace.wire.errors import TransientError
-from headrace.wire.http import admin_app
+from headrace.wire.http import HttpPolicy, admin_app
+from headrace.wire.settings import ServiceSettings
 from headrace.wire.v1 import common_pb2, trainer_pb2_grpc
 from headrace.wire.v1 import trainer_pb2 as pb
 
@@ -83,6 +84,6 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         return self.ledger
 
 
-def http_app(ready: Callable[[], str | None]) -> FastAPI:
+def http_app(ready: Callable[[], str | None], settings: ServiceSettings) -> FastAPI:
     """Returns the HTTP app with health and metrics."""
-    return admin_app("trainer", ready)
+    return admin_app("trainer", ready, policy=HttpPolicy.of(settings))

@@ -2,36 +2,73 @@
 
 import asyncio
 import json
+import time
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import httpx
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
+from headrace.wire.http.guard import OPEN_PATHS
 from headrace.wire.rpc import channel
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
-from tests.e2e.episodes import played_run
+from tests.e2e.episodes import TABLE, played_run
+from tests.e2e.garbage import Port, half_open, payloads, ports_of, throw
 from tests.e2e.harness import TinyRun
+from tests.e2e.planted import TABLES, Planted, plant, telling_judge
+from tests.otlp import Collector, collector
+from tests.verbs import said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 SERVICES = ("orchestrator", "trainer", "rollout-0", "reward-0")
 """Those that serve gRPC."""
+EVERY = (*SERVICES, "environment-0")
+"""Those that serve HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """What is planted in the run, and what has come out of it."""
+
+    planted: Planted
+    spans: Collector
+    keys: list[str]
+    """Headers of the judge's requests."""
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
-    made = played_run(tmp_path_factory.mktemp("doors") / "tiny", steps=400, staleness=1, deterministic=False)
-    made.start("--eval.every", "1000")
-    try:
-        made.wait_for_step(2)
-        yield made
-    finally:
-        made.close()
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TinyRun, Attacked]]:
+    folder = tmp_path_factory.mktemp("doors")
+    planted = plant(folder / "secrets")
+    with telling_judge() as (judge, keys), collector() as spans, pytest.MonkeyPatch.context() as patch:
+        for name, value in planted.variables.items():
+            patch.setenv(name, value)
+        tables = TABLES.format(judge=judge, folder=folder / "secrets", collector=spans.url)
+        table = TABLE + 'variables = ["SEARCH_API_KEY"]\n' + tables
+        made = played_run(folder / "tiny", steps=4000, staleness=1, deterministic=False, table=table)
+        made.start(
+            *("--eval.every", "10000", "--orchestrator.operator_token_file", str(folder / "secrets" / "operator")),
+            *("--reward.allow_hosts", json.dumps([judge.removeprefix("http://")])),
+        )
+        try:
+            made.wait_for_step(2)
+            yield made, Attacked(planted, spans, keys)
+        finally:
+            made.close()
+
+
+@pytest.fixture
+def run(attacked: tuple[TinyRun, Attacked]) -> TinyRun:
+    return attacked[0]
 
 
 def processes(run: TinyRun) -> list[psutil.Process]:
@@ -47,11 +84,15 @@ def ports(run: TinyRun) -> dict[str, int]:
     return {name: json.loads(RunPaths(run.run_dir).process(name).read_text())["grpc_port"] for name in SERVICES}
 
 
-async def code_of(port: int, method: str, token: str = "") -> grpc.StatusCode:
+def http_port(run: TinyRun, name: str) -> int:
+    return int(json.loads(RunPaths(run.run_dir).process(name).read_text())["http_port"])
+
+
+async def code_of(port: int, method: str, token: str = "", request: bytes = b"") -> grpc.StatusCode:
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     async with channel(f"127.0.0.1:{port}") as opened:
         try:
-            await opened.unary_unary(method)(b"", metadata=metadata, timeout=20)
+            await opened.unary_unary(method)(request, metadata=metadata, timeout=20)
         except grpc.aio.AioRpcError as error:
             return error.code()
     return grpc.StatusCode.OK
@@ -87,6 +128,23 @@ async def test_a_stranger_is_refused_on_every_method_of_every_port(run: TinyRun)
     assert OPEN.isdisjoint(ALLOWED)
 
 
+def test_a_web_page_reaches_no_route_of_any_service(run: TinyRun) -> None:
+    foreign = {"Host": "evil.example", "Origin": "http://evil.example"}
+    for name in EVERY:
+        with httpx.Client(base_url=f"http://127.0.0.1:{http_port(run, name)}", trust_env=False, timeout=60) as http:
+            listed = [(path, act) for path, acts in http.get("/openapi.json").json()["paths"].items() for act in acts]
+            assert len(listed) >= 3, name
+            for path, act in listed:
+                answer = http.request(act, path, json={}, headers=foreign)
+                assert (answer.status_code != 403) is (path in OPEN_PATHS), (name, path)
+                if act == "post":
+                    assert http.post(path, content="{}", headers={"Content-Type": "text/plain"}).status_code == 403
+    # Nor does another user of this machine retire the replica.
+    url = f"http://127.0.0.1:{http_port(run, 'rollout-0')}/drain"
+    assert httpx.post(url, json={}, trust_env=False, timeout=60).status_code == 401
+    assert run.serving() == ["rollout-0"]
+
+
 async def test_no_caller_can_take_the_trainers_place(run: TinyRun) -> None:
     known = tokens(run)
     assert await register(run, 2**32 - 2) is grpc.StatusCode.UNAUTHENTICATED
@@ -98,19 +156,135 @@ async def test_no_caller_can_take_the_trainers_place(run: TinyRun) -> None:
     run.wait_for_step(before + 2)
 
 
-def test_a_token_is_in_its_file_alone(run: TinyRun) -> None:
-    known = [token.encode() for token in tokens(run).values()]
-    own = RunPaths(run.run_dir).tokens
-    files = [path for path in run.run_dir.rglob("*") if path.is_file() and own not in path.parents]
-    assert len(files) > 20
-    assert [path for path in files if any(token in path.read_bytes() for token in known)] == []
+def paused(run: TinyRun) -> int:
+    """Pauses the run, and waits until its last batch is trained; returns the steps so far."""
+    said("pause", run.run_dir, "--token-file", run.folder.parent / "secrets" / "operator")
+    seen = [(-1, 0.0)]
+
+    def rests() -> bool:
+        if run.steps() != seen[-1][0]:
+            seen.append((run.steps(), time.monotonic()))
+        return time.monotonic() - seen[-1][1] > 5
+
+    run.wait_until(rests, "the last batch before the pause")
+    return run.steps()
+
+
+def resumed(run: TinyRun) -> None:
+    said("resume", run.run_dir, "--token-file", run.folder.parent / "secrets" / "operator")
+    run.wait_for_step(run.steps() + 2)
+
+
+async def thrown(ports: list[Port]) -> None:
+    for data in payloads(seed=7).values():
+        await asyncio.gather(*(throw(port, data) for port in ports for _ in range(4)))
+
+
+async def test_garbage_on_every_port_does_not_hold_the_run_up(run: TinyRun) -> None:
+    doors = ports_of(processes(run))
+    before = {name: run.pid(name) for name in EVERY}
+    with half_open(doors, 60) as held:
+        assert held > 30 * len(doors) > 300
+        steps = run.steps()
+        await thrown(doors)
+        assert run.steps() > steps + 1
+        run.wait_for_step(run.steps() + 2)
+    assert {name: run.pid(name) for name in before} == before, "one has died"
+
+
+async def test_garbage_on_every_port_costs_no_memory(run: TinyRun) -> None:
+    # While it trains, the trainer grows by itself.
+    paused(run)
+    doors = ports_of(processes(run))
+    services = {name: psutil.Process(run.pid(name)) for name in EVERY}
+    before = {name: process.memory_info().rss for name, process in services.items()}
+    highest = dict(before)
+
+    async def watch() -> None:
+        while True:
+            for name, process in services.items():
+                highest[name] = max(highest[name], process.memory_info().rss)
+            await asyncio.sleep(0.02)
+
+    with half_open(doors, 60):
+        watching = asyncio.create_task(watch())
+        await thrown(doors)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    grown = {name: (highest[name] - before[name]) >> 20 for name in services}
+    assert max(grown.values()) < 50, grown
+    resumed(run)
+
+
+async def test_damaged_requests_with_a_token_are_refused(run: TinyRun) -> None:
+    known = tokens(run)
+    for name, port in ports(run).items():
+        for method, roles in ALLOWED.items():
+            code = await code_of(port, method, known[min(roles)], b"\xff" * 100)
+            assert code is not grpc.StatusCode.OK and code is not grpc.StatusCode.UNAVAILABLE, (name, method, code)
+    run.wait_for_step(run.steps() + 1)
+
+
+def known_secrets(run: TinyRun, attacked: Attacked) -> list[bytes]:
+    found = [*attacked.planted.all(), *(token.encode() for token in tokens(run).values())]
+    assert len(found) == len(set(found)) == len(Role) + 8 and min(map(len, found)) >= 40
+    return found
+
+
+def test_no_process_shows_a_secret(attacked: tuple[TinyRun, Attacked]) -> None:
+    run, what = attacked
+    known, passed_on = known_secrets(run, what), {value.encode() for value in what.planted.variables.values()}
     seen = 0
     for process in processes(run):
-        for name in ("cmdline", "environ"):
-            text = read(Path(f"/proc/{process.pid}/{name}"))
-            seen += bool(text)
-            assert not any(token in text for token in known), (process.pid, name)
-    assert seen > 10
+        text = read(Path(f"/proc/{process.pid}/cmdline"))
+        seen += bool(text)
+        assert not any(secret in text for secret in known), process.pid
+        # Variables of the user's are the environment of what the user starts, and no other user reads it.
+        text = read(Path(f"/proc/{process.pid}/environ"))
+        assert not any(secret in text for secret in known if secret not in passed_on), process.pid
+    assert seen > 5
+
+
+def test_metrics_and_traces_show_no_secret(attacked: tuple[TinyRun, Attacked]) -> None:
+    run, what = attacked
+    known = known_secrets(run, what)
+    for name in EVERY:
+        port = http_port(run, name)
+        for path in ("metrics", "readyz", "openapi.json"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
+                text = answer.read()
+            assert len(text) > 10 and not any(secret in text for secret in known), (name, path)
+    run.wait_until(lambda: len(what.spans.spans) > 50, "traces")
+    assert not any(secret in repr(what.spans.spans).encode() for secret in known)
+    # They did arrive where they belong.
+    assert what.spans.headers[0]["x-api-key"] == what.planted.files["otlp"]
+    assert what.keys[0] == f"Bearer {what.planted.files['judge']}"
+
+
+def test_a_run_that_was_attacked_and_lost_its_broker_ends_in_order(run: TinyRun) -> None:
+    run.kill("broker")
+    run.wait_for_step(run.steps() + 2)
+    paused(run)
+    assert run.stop() == 130
+    run.check()
+
+
+def test_no_file_of_the_run_holds_a_secret(attacked: tuple[TinyRun, Attacked]) -> None:
+    run, what = attacked
+    known, own = known_secrets(run, what), RunPaths(run.run_dir).tokens
+    said_by_command = run.folder / "stderr.log"
+    files = [path for path in run.run_dir.rglob("*") if path.is_file() and own not in path.parents]
+    assert len(files) > 20 and any("judge" in path.read_text() for path in run.run_dir.glob("config/*"))
+    texts = {path: content(path) for path in (*files, said_by_command)}
+    assert [path for path, text in texts.items() if any(secret in text for secret in known)] == []
+    # The judge did say its key, and what it said did come here.
+    assert any(b"I do not like Bearer ***" in text for text in texts.values())
+    assert {path.stat().st_mode & 0o077 for path in own.iterdir()} == {0}
+
+
+def content(path: Path) -> bytes:
+    """What the file holds, without its compression."""
+    return repr(pq.read_table(path).to_pylist()).encode() if path.suffix == ".parquet" else read(path)
 
 
 def read(path: Path) -> bytes:

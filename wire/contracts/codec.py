@@ -109,7 +109,7 @@ def decode(data: bytes) -> Message:
                 return Message(header=header, body=_scored_from_pb(pb.ScoredGroup.FromString(payload)))
             case _:
                 return Message(header=header, body=_tombstone_from_pb(pb.Tombstone.FromString(payload)))
-    except (DecodeError, json.JSONDecodeError) as error:
+    except DecodeError as error:
         raise ContractError("bad_bytes", f"{header.group_id}: {error}") from error
 
 
@@ -165,7 +165,10 @@ def _prompt_to_pb(value: PromptGroup) -> pb.PromptGroup:
 
 
 def _prompt_from_pb(raw: pb.PromptGroup) -> PromptGroup:
-    columns = json.loads(raw.columns_json or "{}")
+    try:
+        columns = json.loads(raw.columns_json or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ContractError("bad_bytes", f"{raw.sample_id}: columns: {error}") from error
     if not isinstance(columns, dict):
         raise ContractError("bad_columns", f"{raw.sample_id}: columns are not a JSON object")
     return PromptGroup(

@@ -32,7 +32,7 @@ class EnvironmentTask:
             raise ContractError("bad_environment", "an environment has no name")
         try:
             found = json.loads(self.task_json)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ContractError("bad_environment", f"{self.name}: its task is no JSON: {error}") from error
         if not isinstance(found, dict):
             raise ContractError("bad_environment", f"{self.name}: its task is not a JSON object")

@@ -77,7 +77,7 @@ def unpack(kind: int, payload: bytes, name: str) -> Record:
         record = cast(Record, cls(**{key: value for key, value in given.items() if key in known}))
         _check_types(record)
         return record
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise JournalDamagedError(f"{name}: not a {cls.__name__}: {error}") from error
 
 

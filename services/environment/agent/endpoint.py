@@ -10,9 +10,10 @@ from headrace.services.environment.agent.answers import chunks, completion, erro
 from headrace.services.environment.agent.calls import PolicyCalls
 from headrace.services.environment.agent.requests import MODEL, CallRefusedError, read_request
 from headrace.wire.contracts import Sampling
+from headrace.wire.http import Bodies, BodyLimits
 
-_MOST_BYTES = 32 << 20
-"""Longest request."""
+_BODIES = BodyLimits(most_bytes=32 << 20, total_bytes=32 << 20)
+"""Bounds of one episode: its program may send several requests at a time, and the worker has other episodes."""
 
 
 def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
@@ -29,10 +30,11 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
         return JSONResponse(error_of(error), error.status)
 
     app.add_exception_handler(CallRefusedError, refused)
+    app.add_middleware(Bodies, limits=_BODIES, error_of=_too_much)
 
     async def complete(request: Request) -> Response:
         check(request)
-        asked = read_request(await _body(request), sampling)
+        asked = read_request(await request.body(), sampling)
         try:
             turn = await calls.answer(asked)
         except CallRefusedError:
@@ -69,11 +71,5 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
     return app
 
 
-async def _body(request: Request) -> bytes:
-    """The whole body. Raises CallRefusedError for one that is too long."""
-    found = bytearray()
-    async for piece in request.stream():
-        found += piece
-        if len(found) > _MOST_BYTES:
-            raise CallRefusedError(f"the body is longer than {_MOST_BYTES >> 20} MiB", status=413)
-    return bytes(found)
+def _too_much(status: int, words: str) -> dict[str, object]:
+    return error_of(CallRefusedError(words, status=status))

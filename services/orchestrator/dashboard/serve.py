@@ -11,7 +11,7 @@ from headrace.services.orchestrator.dashboard.api import add_dashboard
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun, read_config, table_of
 from headrace.services.orchestrator.dashboard.readers.files import Files
-from headrace.services.orchestrator.http.guard import Guard
+from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.http import admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.telemetry import get_logger
@@ -19,9 +19,9 @@ from headrace.wire.telemetry import get_logger
 log = get_logger("dashboard")
 
 
-def page_app(board: Board, desk: AnnotationService) -> FastAPI:
-    """The read-only dashboard and the annotation page, without a guard."""
-    app = admin_app("dashboard", lambda: None)
+def page_app(board: Board, desk: AnnotationService, host: str = "127.0.0.1") -> FastAPI:
+    """The read-only dashboard and the annotation page, for a server that listens on `host`."""
+    app = admin_app("dashboard", lambda: None, policy=page_policy(host))
     add_annotation(app, desk)
     add_dashboard(app, board)
     return app
@@ -40,8 +40,7 @@ async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: b
     desk = AnnotationService(run_dir)
     if takes_votes:
         await desk.ask(lambda book: book.summary())
-    app = page_app(board, desk)
-    app.add_middleware(Guard, bound=host)
+    app = page_app(board, desk, host)
     http = await serve_http(app, host, port)
     log.info("serving", url=f"http://{host}:{http.port}/", run_dir=str(run_dir))
     looking = asyncio.create_task(board.run())

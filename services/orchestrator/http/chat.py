@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from headrace.services.orchestrator.http.chat_answer import DONE, Wording, event
-from headrace.services.orchestrator.http.chat_request import MOST_BYTES, ChatBody, ChatRefusedError, read_chat, to_wire
+from headrace.services.orchestrator.http.chat_request import ChatBody, ChatRefusedError, read_chat, to_wire
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
@@ -136,7 +136,7 @@ class ChatRoutes:
 
 
 def add_chat(app: FastAPI, chat: ChatRoutes) -> None:
-    """Adds the routes; access control is left to the app's guard."""
+    """Adds the routes; access control and the size of bodies are left to the app's guard."""
 
     @app.get("/v1/models")
     async def get_models() -> Response:
@@ -148,7 +148,7 @@ def add_chat(app: FastAPI, chat: ChatRoutes) -> None:
     async def post_chat(request: Request) -> Response:
         """An answer of the current policy; `stream: true` returns server-sent events."""
         try:
-            body = read_chat(await _read(request), chat.models)
+            body = read_chat(await request.body(), chat.models)
             wording = Wording(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model or chat.models[0])
             if body.stream:
                 return await _stream(chat.pieces(body), wording, with_usage=body.stream_options.include_usage)
@@ -186,15 +186,6 @@ async def _stream(
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
-
-
-async def _read(request: Request) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MOST_BYTES:
-            raise ChatRefusedError(413, f"a chat has at most {MOST_BYTES} bytes", "too_large")
-    return bytes(body)
 
 
 def _refused(refusal: pb.ChatRefusal) -> ChatRefusedError:

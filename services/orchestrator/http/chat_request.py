@@ -9,6 +9,7 @@ from headrace.wire.json_text import read_strict
 from headrace.wire.v1 import rollout_pb2
 
 MOST_BYTES = 8 * 1024 * 1024
+"""Longest request; the guard refuses a longer one."""
 _MOST_STOPS = 16
 _LEAST_TEMPERATURE = 1e-6
 """Lower temperatures would overflow the scaled logits, and are treated as greedy."""

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from headrace.wire.api.model import encode
-from headrace.wire.json_text import read_strict
+from headrace.wire.json_text import is_text, read_strict
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -53,7 +53,10 @@ async def read_body(request: Request, kind: type[B]) -> B:
         if len(body) > _MOST_BYTES:
             raise RequestRefusedError(413, f"an act has at most {_MOST_BYTES} bytes")
     try:
-        return kind.model_validate(read_strict(bytes(body)))
+        found = read_strict(bytes(body))
+        if not is_text(bytes(body)):
+            raise ValueError("half a surrogate pair is no character")
+        return kind.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
         raise RequestRefusedError(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

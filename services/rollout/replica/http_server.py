@@ -11,7 +11,7 @@ from headrace.services.rollout.engines.protocol import Engine
 from headrace.services.rollout.replica.drain import add_drain, why_not_ready
 from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.groups import GroupGenerator
-from headrace.wire.http import admin_app
+from headrace.wire.http import HttpPolicy, admin_app
 
 
 class ReplicaHttpServer:
@@ -24,9 +24,9 @@ class ReplicaHttpServer:
         self._reader: EngineReader | None = None
         self._retired = False
 
-    def app(self) -> FastAPI:
+    def app(self, policy: HttpPolicy) -> FastAPI:
         """`/healthz`, `/readyz`, `/metrics` and `/drain`."""
-        app = admin_app("rollout", self.why_not_ready, self.engine_metrics)
+        app = admin_app("rollout", self.why_not_ready, self.engine_metrics, policy=policy)
         add_drain(app, self)
         return app
 

@@ -36,7 +36,7 @@ class HealthServer:
         # The service name is registered for its health only; none of its calls is served.
         names = {SERVICE_NAME: lambda _server: None}
         self._rpc = await serve_rpc(names, settings.host, settings.grpc_port, ready=self._ready)
-        self._http = await serve_http(http_app(self._ready), settings.host, settings.http_port)
+        self._http = await serve_http(http_app(self._ready, settings), settings.host, settings.http_port)
 
     def _ready(self) -> str | None:
         return self.doing or None

@@ -75,7 +75,7 @@ class Runtime:
         rpc = await serve_rpc(
             {SERVICE_NAME: self._servicer.add_to}, settings.host, settings.grpc_port, ready=self._ready
         )
-        await serve_http(http_app(self._ready), settings.host, settings.http_port)
+        await serve_http(http_app(self._ready, settings), settings.host, settings.http_port)
         self._port = rpc.port
         self._stub = orchestrator_pb2_grpc.OrchestratorServiceStub(channel(settings.orchestrator_address))
 

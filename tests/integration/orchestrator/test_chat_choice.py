@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from headrace.services.orchestrator.http.chat import ChatRoutes, add_chat
+from headrace.services.orchestrator.http.pages import page_policy
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
@@ -68,7 +69,7 @@ class Orchestrator:
         self.registry, self.clients = Registry(60.0), Clients()
         self.operator_requests = OperatorRequests(Store(folder / "state.sqlite"))
         self.chat = ChatRoutes(settings, self.registry, self.clients, self.operator_requests)
-        self.app = admin_app("orchestrator", lambda: None)
+        self.app = admin_app("orchestrator", lambda: None, policy=page_policy("127.0.0.1"))
         add_chat(self.app, self.chat)
         self._servers: list[RpcServer] = []
 
@@ -206,7 +207,9 @@ async def test_a_replica_that_dies_is_left_for_another(orchestrator: Orchestrato
 
 async def test_a_body_too_large_is_not_read(orchestrator: Orchestrator) -> None:
     async with await orchestrator.open() as http:
-        assert (await http.post("/v1/chat/completions", content=b" " * (9 << 20))).status_code == 413
+        headers = {"Content-Type": "application/json"}
+        answer = await http.post("/v1/chat/completions", content=b" " * (9 << 20), headers=headers)
+        assert answer.status_code == 413
 
 
 async def test_sleeping_engines_refuse_at_once_and_say_when_to_come_again(orchestrator: Orchestrator) -> None:

@@ -5,7 +5,7 @@ import functools
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
+import pytest
 
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.rollout.engines.protocol import Completion, EngineStats, GenerateRequest, Routes
@@ -23,10 +24,15 @@ from headrace.services.rollout.replica.gate import Gate, Serving
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
 from headrace.services.rollout.replica.states import ReplicaState
+from headrace.services.rollout.settings import RolloutSettings
+from headrace.wire.access import process
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import make_tokens
 from headrace.wire.contracts import DropReason, FinishReason, Message, PolicyVersion, VersionSpan, encode
 from headrace.wire.http import admin_app, serve_http
 from headrace.wire.rpc import serve
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import Worker
@@ -40,6 +46,8 @@ from tests.waiting import until_async
 
 VERSION = PolicyVersion(incarnation=1, version=0)
 AT_ONCE = 2
+OTHERS = sorted(set(Role) - {Role.ROLLOUT, Role.OPERATOR})
+"""Roles that may not retire a replica."""
 
 
 class HeldEngine:
@@ -213,15 +221,60 @@ async def test_the_wait_for_it_has_an_end(tmp_path: Path) -> None:
 
 
 async def test_the_command_ends_at_once_where_no_replica_is(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "headrace.services.rollout.replica.drain", "--port", "9", "--seconds", "60"]
-    done = await asyncio.to_thread(subprocess.run, command, timeout=30, check=False)
-    assert done.returncode == 0
+    done = await command(tmp_path, port=9)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-async def test_only_a_program_of_this_machine_may_ask(tmp_path: Path) -> None:
-    async with replica(tmp_path) as (world, port), httpx.AsyncClient(trust_env=False) as client:
-        # What a page in a browser can send without asking first.
-        answer = await client.post(
-            f"http://127.0.0.1:{port}/drain", content="{}", headers={"content-type": "text/plain"}
-        )
-        assert answer.status_code == 403 and not world.generator.retired
+async def command(folder: Path, *, port: int) -> subprocess.CompletedProcess[str]:
+    """The hook of a container, with the settings file of its service."""
+    make_tokens(RunPaths(folder).tokens)
+    settings = RolloutSettings.model_validate({"run_dir": folder, "http_port": port})
+    config = folder / "rollout.json"
+    config.write_text(settings.model_dump_json(serialize_as_any=True))
+    words = ["-P", "-m", "headrace.services.rollout.replica.drain", "--config", str(config), "--seconds", "60"]
+    return await asyncio.to_thread(
+        subprocess.run, [sys.executable, *words], timeout=120, check=False, capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Iterator[Path]:
+    """Folder with the tokens of a run, of which this process is a replica."""
+    folder = RunPaths(tmp_path).tokens
+    process.use(Role.ROLLOUT, folder, makes=True)
+    yield folder
+    process.forget()
+
+
+async def ask(port: int, **headers: str) -> int:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return (await client.post(f"http://127.0.0.1:{port}/drain", json={}, headers=headers)).status_code
+
+
+async def test_only_a_program_of_this_machine_with_a_token_may_ask(tmp_path: Path, tokens: Path) -> None:
+    async with replica(tmp_path) as (world, port):
+        assert await ask(port) == 401
+        mine = (tokens / Role.ROLLOUT).read_text()
+        for refused in (mine, f"Basic {mine}", "Bearer x", *(f"Bearer {(tokens / one).read_text()}" for one in OTHERS)):
+            assert await ask(port, Authorization=refused) == 401, refused
+        # A page in a browser of a user who has the token, should it ever get hold of it.
+        bearer = {"Authorization": f"Bearer {mine}"}
+        assert await ask(port, **bearer, Origin="http://evil.example") == 403
+        assert await ask(port, **bearer, Host="evil.example") == 403
+        assert await ask(port, **bearer, **{"Content-Type": "text/plain"}) == 403
+        assert not world.generator.retired
+        assert await ask(port, **bearer) == 200
+        assert world.generator.retired
+
+
+async def test_the_command_has_the_token_of_its_service_and_says_why_it_is_refused(
+    tmp_path: Path, tokens: Path
+) -> None:
+    async with replica(tmp_path) as (world, port):
+        assert await ask(port) == 401
+        world.engine.may_finish.set()
+        done = await command(tmp_path, port=port)
+        assert (done.returncode, done.stderr) == (0, "") and world.generator.retired
+        (tokens / Role.ROLLOUT).write_text("0" * 64)
+        refused = await command(tmp_path, port=port)
+        assert refused.returncode == 2 and "401" in refused.stderr and "token" in refused.stderr

@@ -18,6 +18,7 @@ from headrace.services.rollout.replica.drain import drain_replica
 from headrace.services.rollout.replica.http_server import ReplicaHttpServer
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from tests.ports import free_port
 from tests.rollout_models import make_model, save_folder
 from tests.valkey import Valkey
@@ -107,7 +108,10 @@ def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
             state = 'headrace_rollout_state{replica="rollout-0",run="test",state="starting"} 1.0'
             assert state in http.get("/metrics").text
         # It holds nothing: whoever ends it need not wait.
-        assert drain_replica(port, seconds=0) == 0
+        with pytest.raises(ConfigError, match=r"401 .*token"):
+            drain_replica(port, seconds=0)
+        token = (RunPaths(tmp_path).tokens / "rollout").read_text()
+        assert drain_replica(port, seconds=0, headers=(("authorization", f"Bearer {token}"),)) == 0
         if name == "sglang":
             until((tmp_path / "server").exists)
         process.send_signal(signal.SIGTERM)

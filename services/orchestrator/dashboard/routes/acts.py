@@ -26,7 +26,7 @@ class Act(BaseModel):
 class Scale(Act):
     """`POST /api/actions/scale`."""
 
-    service: str
+    service: Annotated[str, Field(pattern=r"^[a-z]{1,40}$")]
     count: Annotated[int, Field(ge=0, le=1000)]
 
 

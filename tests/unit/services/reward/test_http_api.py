@@ -6,15 +6,16 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 import pytest
 
-from headrace.services.reward.http_api import MAX_BYTES, HttpScorer, add_routes
+from headrace.services.reward.http_api import LIMITS, MAX_BYTES, HttpScorer, add_routes
 from headrace.services.reward.request_limiter import RequestLimiter
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.scorer import ScorerDownError
 from headrace.services.reward.scorers import Sample
-from headrace.wire.http import admin_app
+from headrace.wire.http import HttpPolicy, admin_app
 from tests.reward_scorers import install, rubrics, scripted
 
 SEEN: list[Sample] = []
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +35,9 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def client(made: Rubrics, *, concurrency: int = 4, timeout_s: float = 5) -> AsyncIterator[httpx.AsyncClient]:
-    app = admin_app("reward", made.trouble)
+    app = admin_app("reward", made.trouble, policy=HttpPolicy(limits=LIMITS))
     add_routes(app, HttpScorer(made, RequestLimiter(concurrency, timeout_s)))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reward") as one:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as one:
         yield one
 
 
@@ -124,7 +125,7 @@ async def test_a_body_that_is_no_batch_is_refused(body: dict[str, object]) -> No
 
 async def test_a_body_that_is_too_large_is_refused_unread() -> None:
     async for one in client(rubrics(scripted("odd"))):
-        large = await one.post("/score", content=b"{}", headers={"content-length": str(MAX_BYTES + 1)})
+        large = await one.post("/score", content=b"{}", headers={**JSON, "content-length": str(MAX_BYTES + 1)})
         assert large.status_code == 413
 
 
@@ -167,10 +168,20 @@ async def test_what_callers_send_never_stops_the_run(monkeypatch: pytest.MonkeyP
     assert made.room() is None and made.trouble() is None
 
 
+async def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character() -> None:
+    async for one in client(rubrics(scripted("seen"))):
+        for half in (b'"\\ud800"', b'"\xed\xa0\x80"'):
+            found = await one.post("/score", content=b'{"samples": [{"completion": %s}]}' % half, headers=JSON)
+            assert found.status_code == 422 and "surrogate" in found.json()["detail"], found.text
+        found = await one.post("/score", content=b'{"samples": [{"completion": "\\ud83d\\ude00"}]}', headers=JSON)
+        assert found.status_code == 200
+    assert [one.completion for one in SEEN] == ["\N{GRINNING FACE}"]
+
+
 @pytest.mark.parametrize("body", ["NaN", '{"samples": NaN}', '{"samples": [{"completion": NaN}]}', "[" * 100_000])
 async def test_what_is_no_request_is_refused_and_not_sent_back(body: str) -> None:
     async for one in client(rubrics(scripted("seen"))):
-        found = await one.post("/score", content=body, headers={"Content-Type": "application/json"})
+        found = await one.post("/score", content=body, headers=JSON)
         assert found.status_code in (400, 422) and found.json()["detail"]
         large = {"samples": [{"prompt": "x" * 100_000}] * 100}
         found = await one.post("/score", json=large)

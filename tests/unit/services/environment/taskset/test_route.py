@@ -27,7 +27,8 @@ def test_without_the_key_nothing_is_served(client: TestClient) -> None:
 @pytest.mark.parametrize("ids", [[], None, "x", [1.5], [-1], [True], [1 << 31], [[1]]])
 def test_what_is_no_context_is_a_400(client: TestClient, ids: object) -> None:
     answer = client.post("/inference/v1/generate", json={"token_ids": ids, "sampling_params": {}}, headers=KEY)
-    assert answer.status_code == 400 and "token_ids must be a list of ids" in answer.json()["error"]["message"]
+    said = answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "token_ids" in said and "pydantic" not in said
 
 
 def test_a_request_is_read() -> None:

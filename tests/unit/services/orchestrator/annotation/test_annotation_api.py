@@ -11,10 +11,10 @@ import pytest
 
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.api import add_annotation, check_name
-from headrace.services.orchestrator.http.guard import Guard
+from headrace.services.orchestrator.http.pages import page_policy
 from headrace.services.orchestrator.service import rest_app
 from headrace.services.orchestrator.settings import OrchestratorSettings
-from headrace.wire.http import admin_app
+from headrace.wire.http import Guard, admin_app
 from tests.annotation import write_run
 
 BASE = "http://127.0.0.1:7001"
@@ -24,8 +24,7 @@ SAME = {"Origin": BASE}
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     service = AnnotationService(write_run(tmp_path))
-    app = admin_app("annotation", lambda: None)
-    app.add_middleware(Guard, bound="127.0.0.1", hosts=["judge.example"])
+    app = admin_app("annotation", lambda: None, policy=page_policy("127.0.0.1", hosts=("judge.example",)))
     add_annotation(app, service)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         yield client
@@ -104,9 +103,9 @@ async def test_a_rebound_name_reads_nothing(client: httpx.AsyncClient, path: str
 
 @pytest.mark.parametrize(("bound", "is_ours"), [("127.0.0.1", False), ("0.0.0.0", True), ("10.0.0.7", True)])
 async def test_an_address_is_ours_if_it_is_bound(bound: str, is_ours: bool) -> None:
-    guard = Guard(lambda *_: None, bound)  # type: ignore[arg-type, return-value]
+    guard = Guard(lambda *_: None, page_policy(bound))  # type: ignore[arg-type, return-value]
     headers = httpx.Headers({"host": "10.0.0.7:80"})
-    assert (guard.problem("GET", headers) is None) is is_ours  # type: ignore[arg-type]
+    assert (guard.problem("GET", "/annotate", headers) is None) is is_ours  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from headrace.services.orchestrator.dashboard.api import add_dashboard
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers.files import Files
-from headrace.services.orchestrator.http.guard import Guard
+from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.errors import ConfigError
+from headrace.wire.http import Guard
 from tests.dashboard_run import write_metrics, write_run
 
 BASE = "http://127.0.0.1:7001"
@@ -40,7 +41,7 @@ async def board(tmp_path: Path) -> AsyncIterator[Board]:
 @pytest.fixture
 async def http(board: Board) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI(docs_url=None, redoc_url=None)
-    app.add_middleware(Guard, bound="127.0.0.1")
+    app.add_middleware(Guard, policy=page_policy("127.0.0.1"))
     add_dashboard(app, board)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         yield client
@@ -177,7 +178,7 @@ async def test_runs_beside_this_one_are_listed_and_compared(http: httpx.AsyncCli
     assert differ == {"run.max_steps": [300, 50], "trainer.learning_rate": [0.0001, 0.0002]}
 
 
-@pytest.mark.parametrize("body", [b"[" * 4000, b'{"a":' * 800, b'{"who": NaN}', b"\xff", b""])
+@pytest.mark.parametrize("body", [b"[" * 4000, b'{"a":' * 800, b'{"who": NaN}', b'{"who": "\\ud800"}', b"\xff", b""])
 async def test_a_body_that_is_no_json_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
     answer = await http.post("/api/actions/pause", content=body, headers=SAME | {"Content-Type": "application/json"})
     assert answer.status_code == 400 and "not valid JSON" in answer.json()["error"]

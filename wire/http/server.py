@@ -1,66 +1,21 @@
-"""The HTTP API that every service has: `/healthz`, `/readyz`, `/metrics`, and whatever routes it adds."""
+"""Serves an app on a port or a unix socket, within the bounds of `connection.py`."""
 
 import asyncio
+import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import Metric
+from fastapi import FastAPI
 
 from headrace.wire.errors import ConfigError
+from headrace.wire.http.connection import BoundedConnection
 from headrace.wire.lifecycle import wait_for
-from headrace.wire.metrics import LoopWatch, exposition
+from headrace.wire.metrics import LoopWatch
 
 _BACKLOG = 128
-
-
-async def _no_engine() -> Iterable[Metric]:
-    return ()
-
-
-def admin_app(
-    service: str,
-    ready: Callable[[], str | None],
-    engine_metrics: Callable[[], Awaitable[Iterable[Metric]]] = _no_engine,
-) -> FastAPI:
-    """An app with the three routes; `ready()` returns None, or the reason why the service is not ready.
-
-    `engine_metrics()` returns, soon, the metrics of an engine that the service drives; it does not raise.
-    """
-    app = FastAPI(
-        title=f"headrace {service}",
-        openapi_url="/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-        # A field with a default may be absent from an answer, too.
-        separate_input_output_schemas=False,
-    )
-
-    @app.get("/healthz")
-    def healthz() -> dict[str, str]:
-        """The process answers."""
-        return {"status": "ok"}
-
-    @app.get("/readyz")
-    def readyz(response: Response) -> dict[str, str]:
-        """The service can do its work now."""
-        reason = ready()
-        if reason is None:
-            return {"status": "ready"}
-        response.status_code = 503
-        return {"status": "not ready", "reason": reason}
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Prometheus metrics."""
-        text = await asyncio.to_thread(exposition, await engine_metrics())
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
-
-    return app
 
 
 class HttpServer:
@@ -85,6 +40,8 @@ async def serve_http(app: FastAPI, host: str, port: int) -> HttpServer:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # From here on a client waits for the loop; without it, it would be refused until the task below has begun.
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another http_port") from error
@@ -115,7 +72,17 @@ async def serve_socket(app: FastAPI, path: Path) -> AsyncIterator[None]:
 
 
 def _config(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    return uvicorn.Config(
+        app,
+        http=BoundedConnection,
+        ws="none",
+        # A line for each request that is no HTTP would fill the disk: they are counted instead.
+        log_level=logging.ERROR,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
 
 
 class _QuietServer(uvicorn.Server):

@@ -1,14 +1,10 @@
 """Who may ask which part of the HTTP face."""
 
-from pathlib import Path
-
 import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from headrace.services.orchestrator.http.guard import Guard, read_token
-from headrace.wire.errors import ConfigError
-from headrace.wire.http import admin_app
+from headrace.wire.http import HttpPolicy, admin_app
 
 BASE = "http://127.0.0.1:7001"
 SAME = {"Origin": BASE}
@@ -16,8 +12,8 @@ TOKEN = "a-long-enough-token"
 
 
 def app(token: str = "") -> FastAPI:
-    made = admin_app("test", lambda: None)
-    made.add_middleware(Guard, bound="127.0.0.1", hosts=["orchestrator"], token=token)
+    pages = {"programs": ("/v1/",), "token": token, "tokenless": ("/api/annotation/",)}
+    made = admin_app("test", lambda: None, policy=HttpPolicy(hosts=("orchestrator",), **pages))
 
     @made.post("/{path:path}")
     async def post(path: str, request: Request) -> dict[str, str]:
@@ -35,6 +31,14 @@ async def test_probes_and_prometheus_ask_under_any_name(path: str) -> None:
     async with client() as http:
         assert (await http.get(path, headers={"Host": "10.1.2.3:8080"})).status_code == 200
         assert (await http.get(path, headers={"Host": "some-pod.svc:8080"})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_what_is_open_to_any_name_is_only_read_under_it(path: str) -> None:
+    async with client() as http:
+        for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+            refused = await http.request(method, path, json={}, headers={"Host": "rebound.example"})
+            assert refused.status_code == 403
 
 
 async def test_all_else_is_asked_for_under_this_services_names() -> None:
@@ -90,16 +94,3 @@ async def test_with_a_token_acts_need_it(told: str | None) -> None:
         ).status_code == 200
         assert (await http.get("/openapi.json")).status_code == 200
         assert (await http.post("/api/annotation/votes", json={}, headers=SAME)).status_code == 200
-
-
-def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
-    assert read_token(Path()) == ""
-    path = tmp_path / "token"
-    path.write_text(TOKEN + "\n")
-    assert read_token(path) == TOKEN
-    for text in ("", "short", "with\nlines in it of some length", "\u00fc" * 20):
-        path.write_text(text)
-        with pytest.raises(ConfigError, match="operator_token_file"):
-            read_token(path)
-    with pytest.raises(ConfigError, match="operator_token_file"):
-        read_token(tmp_path / "none")

@@ -1,0 +1,153 @@
+"""Connections that are no requests: cut off, bounded in number, counted, and of no harm to others."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from prometheus_client import REGISTRY
+
+from headrace.wire.http import HttpServer, admin_app, connection, serve_http
+
+HEAD = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HttpServer]:
+    monkeypatch.setattr(connection, "HEAD_S", 0.3)
+    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 20)
+    app = admin_app("test", lambda: None)
+
+    @app.get("/slow")
+    async def slow() -> dict[str, str]:
+        await asyncio.sleep(1.0)
+        return {"said": "slow"}
+
+    made = await serve_http(app, "127.0.0.1", 0)
+    yield made
+    await made.stop()
+
+
+def refused(reason: str) -> float:
+    return REGISTRY.get_sample_value("headrace_http_refused_total", {"reason": reason}) or 0.0
+
+
+async def heard(port: int, *sent: bytes, every_s: float = 0.0) -> bytes:
+    """All that comes back until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(60):
+            for piece in sent:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(every_s)
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def alive(port: int) -> bool:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        return (await http.get(f"http://127.0.0.1:{port}/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: local", HEAD])
+async def test_what_becomes_no_request_is_cut_off(server: HttpServer, sent: bytes) -> None:
+    before = refused("slow")
+    assert await heard(server.port, sent) == b""
+    assert refused("slow") == before + 1
+
+
+async def test_a_head_that_trickles_is_cut_off_too(server: HttpServer) -> None:
+    before, sent = refused("slow"), []
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    with contextlib.suppress(ConnectionError):
+        writer.write(HEAD + b"X: ")
+        while len(sent) < 1000:
+            sent.append(b"x")
+            writer.write(sent[-1])
+            await writer.drain()
+            await asyncio.sleep(0.02)
+    writer.close()
+    assert len(sent) < 1000, "each byte has put its end off"
+    assert refused("slow") == before + 1 and await alive(server.port)
+
+
+async def test_a_refused_body_that_goes_on_is_cut_off(server: HttpServer) -> None:
+    before = refused("slow")
+    head = HEAD.replace(b"localhost", b"evil.example") + b"Content-Length: 99999999\r\n\r\n"
+    answer = await heard(server.port, head, *[b"x" * 1000] * 100, every_s=0.02)
+    assert b"403" in answer[:20] or answer == b""
+    assert refused("slow") == before + 1
+
+
+async def test_a_request_that_takes_long_is_none_of_these(server: HttpServer) -> None:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        for _ in range(2):  # On one connection.
+            assert (await http.get(f"http://127.0.0.1:{server.port}/slow")).json() == {"said": "slow"}
+
+
+async def test_a_connection_too_many_is_closed_and_the_others_are_not(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 60.0)
+    before = refused("connections")
+    opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+    assert await heard(server.port, b"") == b""
+    assert refused("connections") == before + 1
+    reader, writer = opened[0]
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    async with asyncio.timeout(60):
+        assert b"200" in (await reader.read())[:20]
+    for _, one in opened:
+        one.close()
+    async with asyncio.timeout(60):
+        while refused("connections") > before + 1 or not await _admitted(server.port):
+            await asyncio.sleep(0.05)
+
+
+async def _admitted(port: int) -> bool:
+    try:
+        return await alive(port)
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(50),
+        b"\x80\x04\x95\x10\x00\x00\x00.pickle" + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: " + b"a" * (1 << 20),
+        HEAD + b"Content-Length: -1\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+async def test_what_is_no_http_is_refused_counted_and_fills_no_log(
+    server: HttpServer, sent: bytes, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    before = refused("malformed")
+    for _ in range(50):
+        answer = await heard(server.port, sent)
+        assert b" 400 " in answer[:20] or b" 403 " in answer[:20] or answer == b""
+    assert refused("malformed") == before + 50
+    assert faults == [] and capfd.readouterr().err.count("\n") <= 2
+    assert logging.getLogger("uvicorn.error").level == logging.ERROR
+    assert await alive(server.port)
+
+
+async def test_the_rest_of_a_refused_request_that_is_none_harms_nothing(server: HttpServer) -> None:
+    faults: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    head = HEAD.replace(b"localhost", b"evil.example") + b"Transfer-Encoding: chunked\r\n\r\n"
+    answer = await heard(server.port, head, b"zz no chunk\r\n", every_s=0.05)
+    assert b" 403 " in answer[:20]
+    assert faults == [] and await alive(server.port)

@@ -1,0 +1,8 @@
+"""The HTTP of a service: the routes that all have, the guard before every route, and the server with its bounds."""
+
+from headrace.wire.http.app import admin_app
+from headrace.wire.http.bodies import Bodies, BodyLimits
+from headrace.wire.http.guard import Guard, HttpPolicy
+from headrace.wire.http.server import HttpServer, serve_http, serve_socket
+
+__all__ = ["Bodies", "BodyLimits", "Guard", "HttpPolicy", "HttpServer", "admin_app", "serve_http", "serve_socket"]
