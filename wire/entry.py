@@ -82,7 +82,10 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         configure_logging(name, settings.run.id, settings.instance)
         metrics.describe(name, settings.run.id, settings.instance)
         process_access.use(
-            Role(name), settings.tokens or RunPaths(settings.run_dir).tokens, makes=settings.tokens is None
+            Role(name),
+            settings.tokens or RunPaths(settings.run_dir).tokens,
+            makes=settings.tokens is None,
+            tls=settings.tls,
         )
         tracing.start(settings.tracing, service=name, run_id=settings.run.id, instance=settings.instance)
         return main(settings)

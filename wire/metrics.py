@@ -43,6 +43,15 @@ RPC_REFUSED = Counter(
     "gRPC calls without a token that is accepted (unauthenticated), or of a role that the method is not for.",
     ["reason"],
 )
+ACCESS_REREAD = Counter(
+    "headrace_access_reread",
+    "Changes of the files of tokens and certificates that were taken, or refused: then the old ones stay in use.",
+    ["part", "outcome"],
+)
+CERTIFICATE_EXPIRES = Gauge(
+    "headrace_certificate_expires_timestamp_seconds",
+    "When the certificate that this process shows expires, as Unix time; 0 without certificates.",
+)
 
 _MEMORY_S = 30.0
 _BEAT_S = 0.25

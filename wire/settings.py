@@ -155,6 +155,8 @@ class ServiceSettings(Table):
     """The run directory."""
     tokens: Path | None = None
     """Folder with the token of this service's role and the digests of those it accepts; none = RUN/run/tokens."""
+    tls: Path | None = None
+    """Folder with the certificate of this service's role, its key and the authority; none = gRPC is not encrypted."""
     orchestrator_address: str = "127.0.0.1:7000"
     """host:port of the orchestrator's gRPC server."""
     host: str = "127.0.0.1"

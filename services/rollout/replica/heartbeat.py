@@ -11,6 +11,7 @@ from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.states import ReplicaState
 from headrace.services.rollout.service import WIRE_STATES, version_to_pb
+from headrace.wire.access.roles import Role
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.rpc import call, channel
@@ -49,7 +50,7 @@ class Heartbeat:
         *,
         interval_s: float,
     ) -> None:
-        self._channel = channel(orchestrator)
+        self._channel = channel(orchestrator, Role.ORCHESTRATOR)
         self._stub = OrchestratorServiceStub(self._channel)
         self._identity = identity
         self._engine = engine
