@@ -36,7 +36,7 @@ def init(
         from headrace.operate.authority import AUTHORITY_KEY, make_authority
 
         make_authority(folder, hosts=host or (), days=days)
-        output.say(f"{folder}: an authority and a certificate for each role, valid for {days} days")
+        output.say(f"{folder}: an authority and a certificate for each role and the broker, valid for {days} days")
         output.say(f"keep {folder / AUTHORITY_KEY} to yourself: no service needs it")
         if output.json:
             output.result(json_line({"folder": str(folder), "days": days}))
@@ -74,7 +74,7 @@ def rotate_all(
             from headrace.operate.authority import renew
 
             renew(tls, hosts=host or (), days=days)
-            output.say(f"{tls}: renewed the certificate of each role, valid for {days} days")
+            output.say(f"{tls}: renewed the certificates of each role and the broker, valid for {days} days")
             done.append("certificates")
         if folder is not None:
             done += _rotate_tokens(folder, [phase] if phase else list(RotationPhase), lease_s, output)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from headrace.wire.access.certificates import AUTHORITY, name_of
+from headrace.wire.access.certificates import AUTHORITY, DOMAIN, name_of
 from headrace.wire.access.roles import Role
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
@@ -23,6 +23,8 @@ from headrace.wire.rundir import atomic
 Signer: TypeAlias = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 """A certificate and its key."""
 
+BROKER = "broker"
+"""Name of the certificate that a Redis or Valkey server shows; it has to name the server's host too."""
 AUTHORITY_KEY = "ca-key.pem"
 """Signs certificates of every role: it stays with the operator, no service needs it."""
 _SKEW = datetime.timedelta(minutes=5)
@@ -30,7 +32,7 @@ _SKEW = datetime.timedelta(minutes=5)
 
 
 def make_authority(folder: Path, *, hosts: Sequence[str], days: int) -> None:
-    """Makes the authority and a certificate for each role, valid for `days`; the authority ten times as long.
+    """Makes the authority and a certificate for each role and the broker, valid for `days`, the authority ten times.
 
     `hosts`: names and addresses that a certificate names beside its role, for tools that check a server's host. Raises
     ConfigError for a folder that is not empty, and for what is no host.
@@ -68,15 +70,15 @@ def _hosts_in(path: Path) -> list[str]:
     return [value for value in values if value != name_of(Role.ORCHESTRATOR)]
 
 
-def _sign_all(authority: Signer, hosts: Sequence[str], days: int) -> dict[Role, Signer]:
-    return {role: _signed(role, authority, hosts, days) for role in Role}
+def _sign_all(authority: Signer, hosts: Sequence[str], days: int) -> dict[str, Signer]:
+    return {name: _signed(name, authority, hosts, days) for name in (*Role, BROKER)}
 
 
-def _write_all(folder: Path, signed: Mapping[Role, Signer]) -> None:
+def _write_all(folder: Path, signed: Mapping[str, Signer]) -> None:
     """A service that reads between the two files keeps what it has: the key is not that of the certificate."""
-    for role, (certificate, key) in signed.items():
-        _write(folder / f"{role}-key.pem", _key_pem(key), 0o600)
-        _write(folder / f"{role}.pem", _pem(certificate), 0o644)
+    for name, (certificate, key) in signed.items():
+        _write(folder / f"{name}-key.pem", _key_pem(key), 0o600)
+        _write(folder / f"{name}.pem", _pem(certificate), 0o644)
 
 
 def _read_authority(folder: Path) -> Signer:
@@ -106,14 +108,14 @@ def _authority(days: int) -> Signer:
     return builder.sign(key, hashes.SHA256()), key
 
 
-def _signed(role: Role, authority: Signer, hosts: Sequence[str], days: int) -> Signer:
+def _signed(name: str, authority: Signer, hosts: Sequence[str], days: int) -> Signer:
     issuer, issuer_key = authority
     key = ec.generate_private_key(ec.SECP256R1())
-    names = [x509.DNSName(name_of(role)), *(_general_name(host) for host in hosts)]
+    names = [x509.DNSName(f"{name}.{DOMAIN}"), *(_general_name(host) for host in hosts)]
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     usage = dict.fromkeys(_USAGE, False) | {"digital_signature": True}
     builder = _dated(x509.CertificateBuilder(), days).issuer_name(issuer.subject).public_key(key.public_key())
-    builder = builder.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, role)]))
+    builder = builder.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)

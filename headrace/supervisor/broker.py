@@ -136,7 +136,7 @@ async def check_external(url: str, place: str, seconds: float, *, run_id: str, f
     try:
         broker = RedisBroker(url, run_id, retry_deadline_s=seconds)
     except ValueError as error:
-        raise ConfigError(f"{place} = {url!r}: {error}") from None
+        raise ConfigError(f"{place} = {_without_password(url)!r}: {error}") from None
     try:
         await broker.check(seconds)
         if fresh and any([await broker.last_sequence(one) for one in (StreamName.PROMPTS, StreamName.EPISODES)]):

@@ -68,6 +68,7 @@ WITHOUT_A_RUN = (
     Case(line="headrace algorithms", says="sapo"),
     Case(line="headrace algorithms dapo", says="clip_high"),
     Case(line="headrace doctor", says="sandbox"),
+    Case(line="headrace broker acl users --run-id my-run --url redis://valkey:6379/0", says="users/users.acl"),
     Case(line="headrace certs init certs --host train.example", says="a certificate for each role"),
     Case(line="headrace --install-completion bash", says="completion"),
     Case(line="headrace score --reward math --input pairs.jsonl --output scores.jsonl", says="scores.jsonl"),

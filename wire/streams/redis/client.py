@@ -14,10 +14,11 @@ import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from headrace.wire.errors import TransientError
+from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.streams.redis.address import check_address
 
 T = TypeVar("T")
 
@@ -33,18 +34,25 @@ AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)
 """The server is not there, too slow, or full: the same command may succeed later."""
 
 
+def key_of(run_id: str, name: str) -> str:
+    """The server's key of a stream of a run. All keys share a hash tag, so that a transaction may span them."""
+    return f"headrace:{{{run_id}}}:{name}"
+
+
 class RedisLink:
-    """The two clients of one run on one server. All keys share a hash tag, so that a transaction may span them."""
+    """The two clients of one run on one server."""
 
     def __init__(self, url: str, run_id: str, *, retry_deadline_s: float) -> None:
-        self._prefix = f"headrace:{{{run_id}}}:"
+        """Raises ValueError for a URL that cannot work."""
+        check_address(url)
+        self._run_id = run_id
         self.deadline_s = retry_deadline_s
         self.writer = _client(url, socket_timeout=5.0)
         self.reader = _client(url, socket_timeout=MAX_BLOCK_S + 5.0)
 
     def key(self, name: str) -> str:
         """The server's key of a stream."""
-        return self._prefix + name
+        return key_of(self._run_id, name)
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -93,11 +101,16 @@ class _Cancellable:
         try:
             answer: object = await parent.read_response(*args, **options)
         except ResponseError as error:
+            # Further answers of a pipeline are unread.
+            connection: Any = self
             if str(error).startswith(_NO_ROOM):
-                # Further answers of a pipeline are unread.
-                connection: Any = self
                 await connection.disconnect(nowait=True)
                 raise BrokerDiskError(f"its disk refuses: {error}") from error
+            if isinstance(error, NoPermissionError):
+                await connection.disconnect(nowait=True)
+                raise ConfigError(
+                    f"the broker's user may not do this: {error}; `headrace broker acl` writes what each role needs"
+                ) from error
             raise
         return answer
 
@@ -123,7 +136,7 @@ class _WaitingPool(aioredis.BlockingConnectionPool):
 
 
 def _client(url: str, *, socket_timeout: float) -> Any:
-    pool = _WaitingPool.from_url(
+    pool: Any = _WaitingPool.from_url(
         url,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
@@ -132,9 +145,15 @@ def _client(url: str, *, socket_timeout: float) -> Any:
         max_connections=MAX_CONNECTIONS,
         timeout=CONNECTION_S,
         protocol=2,
+        # Else each connection tells the server the client's name: a command that a user of ours may not run.
+        driver_info=None,
     )
     kind = pool.connection_class
     pool.connection_class = type(kind.__name__, (_Cancellable, kind), {})
+    try:
+        pool.make_connection()  # Without I/O.
+    except TypeError as error:
+        raise ConfigError(f"the broker's URL has a parameter that does not exist: {error}") from None
     return aioredis.Redis.from_pool(pool)
 
 

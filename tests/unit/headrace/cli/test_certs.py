@@ -13,10 +13,10 @@ from tests.verbs import result, said
 
 def test_an_authority_is_made_once_and_its_keys_are_the_owners(tmp_path: Path) -> None:
     folder = tmp_path / "certs"
-    assert "certificate for each role, valid for 30 days" in said("certs", "init", folder, "--days", "30")
+    assert "for each role and the broker, valid for 30 days" in said("certs", "init", folder, "--days", "30")
     assert len({read_certificates(folder, role).key for role in Role}) == len(Role)
     keys = [path for path in folder.iterdir() if path.name.endswith("-key.pem")]
-    assert len(keys) == len(Role) + 1 and {path.stat().st_mode & 0o777 for path in keys} == {0o600}
+    assert len(keys) == len(Role) + 2 and {path.stat().st_mode & 0o777 for path in keys} == {0o600}
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert f"{folder} is not empty: nothing is overwritten" in said("certs", "init", folder, status=2)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
