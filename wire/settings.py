@@ -109,7 +109,8 @@ class BrokerTable(Table):
     """`[broker]`: the Redis or Valkey server."""
 
     url: str = ""
-    """`redis://...`, `rediss://...` (TLS) or `unix:///...`; empty = an embedded server, started by `headrace`."""
+    """`redis://...`, `rediss://...` (TLS), `redis+sentinel://...` or `unix:///...`; empty = an embedded server, started
+    by `headrace`."""
     lease_s: float = Field(30.0, gt=0)
     """Seconds without a renewed claim after which a consumer loses the entry to another."""
     connect_timeout_s: float = Field(10.0, gt=0)

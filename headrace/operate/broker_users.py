@@ -20,7 +20,7 @@ def write_users(folder: Path, url: str, run_id: str) -> None:
     `url`: that of the server, without a user. Raises ConfigError for another one.
     """
     parts = urlsplit(url)
-    if parts.scheme not in ("redis", "rediss") or not parts.hostname or "@" in parts.netloc:
+    if parts.scheme.partition("+")[0] not in ("redis", "rediss") or not parts.hostname or "@" in parts.netloc:
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         raise ConfigError(f"--url {shown}: redis://HOST:PORT/0 or rediss://..., without user and password")
     try:

@@ -10,7 +10,7 @@ _LOCAL = ("", "localhost", "127.0.0.1", "::1")
 def leaves_in_the_clear(url: str) -> bool:
     """Whether a broker's URL is of another machine and not encrypted."""
     parts = urlsplit(url)
-    return parts.scheme == "redis" and (parts.hostname or "") not in _LOCAL
+    return parts.scheme.partition("+")[0] == "redis" and (parts.hostname or "") not in _LOCAL
 
 
 def not_encrypted(settings: ServiceSettings) -> list[str]:

@@ -55,7 +55,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
         return grpc.unary_unary_rpc_method_handler(refuse)
 
-    def _with_certificate(self, handler: Any, method: str, roles: frozenset[Role]) -> Any:
+    def _with_certificate(self, handler: object, method: str, roles: frozenset[Role]) -> object:
         """The handler, behind a look at the caller's certificate: only a call's context has it."""
 
         async def check(context: _Context) -> None:
@@ -78,7 +78,7 @@ def _words(roles: frozenset[Role]) -> str:
     return ", ".join(sorted(roles))
 
 
-def _checked_first(handler: Any, check: Callable[[_Context], Awaitable[None]]) -> Any:
+def _checked_first(handler: Any, check: Callable[[_Context], Awaitable[None]]) -> object:
     """A handler of the same kind that awaits `check(context)` first."""
     kind = _KINDS[handler.request_streaming, handler.response_streaming]
     inner = getattr(handler, kind)

@@ -66,10 +66,12 @@ class SecureChannel(grpc.aio.Channel):
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def _method(self, make: Callable[[grpc.aio.Channel], Callable[..., grpc.aio.Call]]) -> Any:
+    def _method(self, kind: str, method: str, *codec: object, **more: object) -> Callable[..., grpc.aio.Call]:
+        """What a stub calls: `kind` is the channel's function that makes it, the rest are that function's arguments."""
+
         def start(*args: object, **options: object) -> grpc.aio.Call:
             connection = self._current()
-            call = make(connection.channel)(*args, **options)
+            call: grpc.aio.Call = getattr(connection.channel, kind)(method, *codec, **more)(*args, **options)
             connection.calls += 1
 
             def ended(_: object) -> None:
@@ -81,21 +83,21 @@ class SecureChannel(grpc.aio.Channel):
 
         return start
 
-    def unary_unary(self, method: str, *args: Any, **options: Any) -> Any:
+    def unary_unary(self, method: str, *args: object, **options: object) -> Any:
         """As grpc.aio has it."""
-        return self._method(lambda channel: channel.unary_unary(method, *args, **options))
+        return self._method("unary_unary", method, *args, **options)
 
-    def unary_stream(self, method: str, *args: Any, **options: Any) -> Any:
+    def unary_stream(self, method: str, *args: object, **options: object) -> Any:
         """As grpc.aio has it."""
-        return self._method(lambda channel: channel.unary_stream(method, *args, **options))
+        return self._method("unary_stream", method, *args, **options)
 
-    def stream_unary(self, method: str, *args: Any, **options: Any) -> Any:
+    def stream_unary(self, method: str, *args: object, **options: object) -> Any:
         """As grpc.aio has it."""
-        return self._method(lambda channel: channel.stream_unary(method, *args, **options))
+        return self._method("stream_unary", method, *args, **options)
 
-    def stream_stream(self, method: str, *args: Any, **options: Any) -> Any:
+    def stream_stream(self, method: str, *args: object, **options: object) -> Any:
         """As grpc.aio has it."""
-        return self._method(lambda channel: channel.stream_stream(method, *args, **options))
+        return self._method("stream_stream", method, *args, **options)
 
     async def close(self, grace: float | None = None) -> None:
         """Closes the connection of now; one that is retired ends with its last call."""

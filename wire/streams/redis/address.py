@@ -18,7 +18,7 @@ def check_address(url: str) -> None:
     parts = urlsplit(url)
     given = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    encrypted = parts.scheme == "rediss"
+    encrypted = parts.scheme.partition("+")[0] == "rediss"
     for name, value in given.items():
         if name.startswith("ssl_") and not encrypted:
             raise ConfigError(f"{shown}: {name} is for rediss://: this URL's traffic is not encrypted")

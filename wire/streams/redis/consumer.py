@@ -16,10 +16,10 @@ from headrace.wire.streams.redis.client import (
     CHUNK,
     FIELD,
     MAX_BLOCK_S,
-    BrokerBusyError,
     RedisLink,
     stream_rows,
 )
+from headrace.wire.streams.redis.pools import BrokerBusyError
 from headrace.wire.streams.redis.settling import SettleBatch
 from headrace.wire.telemetry import get_logger
 

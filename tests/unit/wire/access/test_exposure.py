@@ -40,4 +40,7 @@ def test_what_collectives_carry_is_named_with_certificates_too(nodes: int, weigh
 
 
 def test_an_address_beyond_loopback_is_anothers_machine() -> None:
+    assert leaves_in_the_clear("redis+sentinel://10.0.0.4:26379,10.0.0.5:26379/name") and not leaves_in_the_clear(
+        "rediss+sentinel://10.0.0.4/name"
+    )
     assert leaves_in_the_clear("redis://10.0.0.4:6379/0") and not leaves_in_the_clear("redis://[::1]:6379/0")
