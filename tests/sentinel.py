@@ -2,8 +2,6 @@
 
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import redis
 from headrace.wire.lifecycle import die_with_parent
 from tests.ports import free_port
 from tests.valkey import Valkey, server_binary
+from tests.waiting import until
 
 NAME = "the-broker"
 
@@ -30,7 +29,7 @@ class Watched:
     def start(self) -> None:
         self.first.start()
         self.second.start()
-        wait_until(lambda: self._info(self.second)["master_link_status"] == "up", "the replica")
+        until(lambda: self._info(self.second)["master_link_status"] == "up", "the replica")
         config = self.folder / "sentinel.conf"
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n"
@@ -41,7 +40,7 @@ class Watched:
             self.process = subprocess.Popen(
                 [server_binary(), str(config), "--sentinel"], stdout=log, stderr=log, preexec_fn=die_with_parent
             )
-        wait_until(self._knows_the_replica, "the Sentinel to know the replica")
+        until(self._knows_the_replica, "the Sentinel to know the replica")
 
     def _knows_the_replica(self) -> bool:
         with socket.socket() as there:
@@ -76,10 +75,3 @@ class Watched:
             self.process.wait(60)
         self.first.stop()
         self.second.stop()
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.05)

@@ -12,16 +12,23 @@ from headrace.wire.streams.redis import GRANTS
 from tests.authority import certificates
 from tests.e2e.apart import ServicesApart
 from tests.e2e.episodes import played_run
-from tests.valkey import Valkey
+from tests.ports import free_port
+from tests.valkey import Valkey, redis_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Valkey]:
-    users = tmp_path / "users"
-    server = Valkey(tmp_path / "server", "--aclfile", str(users / ACL_FILE))
-    write_users(users, server.url, "tiny")
+@pytest.fixture(params=["redis", pytest.param("rediss", marks=pytest.mark.long)])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Valkey]:
+    users, tls = tmp_path / "users", certificates(tmp_path / "certs")
+    words, binary, port = ["--aclfile", str(users / ACL_FILE)], "", free_port()
+    if request.param == "rediss":
+        binary = redis_server()
+        words += ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tls / "ca.pem")]
+        words += ["--tls-cert-file", str(tls / "broker.pem"), "--tls-key-file", str(tls / "broker-key.pem")]
+    server = Valkey(tmp_path / "server", *words, binary=binary)
+    url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tls / 'ca.pem'}" if binary else server.url
+    write_users(users, url, "tiny")
     with (users / ACL_FILE).open("a") as file:
         file.write("user admin on >of-the-test ~* &* +@all\n")
     server.start()
@@ -32,7 +39,7 @@ def broker(tmp_path: Path) -> Iterator[Valkey]:
 def test_each_service_works_with_the_secrets_of_its_own_role_alone(broker: Valkey, tmp_path: Path) -> None:
     run = played_run(tmp_path / "tiny", steps=5, staleness=1, deterministic=False)
     urls = {role: (tmp_path / "users" / f"{role}.url").read_text() for role in GRANTS}
-    apart = ServicesApart(run, tmp_path / "secrets", tls=certificates(tmp_path / "certs"), urls=urls)
+    apart = ServicesApart(run, tmp_path / "secrets", tls=tmp_path / "certs", urls=urls)
     told = apart.prepare()
     assert "collective traffic (weights to the replicas) is neither encrypted nor authenticated" in told
     assert "gRPC is not encrypted: use HEADRACE_TLS" in told  # It was not set for `headrace prepare`.

@@ -10,7 +10,8 @@ from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.redis import RedisBroker, server_facts
 from tests.ports import free_port
-from tests.sentinel import Watched, wait_until
+from tests.sentinel import Watched
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ async def test_the_place_of_a_server_that_dies_is_taken(watched: Watched) -> Non
     await broker.check(20)
     await settled(broker, b"one", 1)
     generation = await broker.generation()
-    wait_until(lambda: watched.copied(), "the replica to have it")
+    until(watched.copied, "the replica to have it")
     watched.first.kill()
     async with asyncio.timeout(90):
         await settled(broker, b"two", 2)
@@ -58,9 +59,9 @@ async def test_the_place_of_a_server_that_dies_is_taken(watched: Watched) -> Non
 async def test_connections_leave_a_server_that_takes_no_more_writes(watched: Watched) -> None:
     broker = RedisBroker(watched.url, "r", retry_deadline_s=60)
     await settled(broker, b"one", 1)
-    wait_until(lambda: watched.copied(), "the replica to have it")
+    until(watched.copied, "the replica to have it")
     watched.fail_over()
-    wait_until(lambda: watched.writable() == watched.second.port, "the other server")
+    until(lambda: watched.writable() == watched.second.port, "the other server")
     async with asyncio.timeout(90):
         await settled(broker, b"two", 2)
     assert await broker.live(StreamName.ROLLOUTS) == [b"one", b"two"]
