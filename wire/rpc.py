@@ -221,7 +221,8 @@ async def call(method: Method[Request, Response], request: Request, *, timeout_s
                 raise TransientError(text) from None
             case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
                 raise ConfigError(
-                    f"{text}: processes of one run have the tokens of one folder, RUN/run/tokens"
+                    f"{text}: processes of one run have the tokens of one folder, RUN/run/tokens, and certificates of "
+                    "their own role"
                 ) from None
             case code:
                 raise RuntimeError(f"{what}: {code.name}: {error.details()}") from None

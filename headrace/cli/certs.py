@@ -1,6 +1,7 @@
 """The verbs `certs init` and `certs rotate`."""
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -100,10 +101,7 @@ def _rotate_tokens(folder: Path, phases: list[RotationPhase], lease_s: float, ou
 
 
 def _check_extra() -> None:
-    try:
-        import cryptography
-    except ImportError as error:
+    if find_spec("cryptography") is None:
         raise ConfigError(
             "the package `cryptography` is missing: install the extra `tls` (pip install 'headrace[tls]')"
-        ) from error
-    assert cryptography.__version__
+        )

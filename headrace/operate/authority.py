@@ -139,6 +139,8 @@ def _dated(builder: x509.CertificateBuilder, days: int) -> x509.CertificateBuild
 
 
 def _general_name(host: str) -> x509.GeneralName:
+    if host.endswith(f".{DOMAIN}"):
+        raise ConfigError(f"--host {host!r}: such a name is that of a role, and each certificate has its own")
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -15,7 +15,7 @@ _BYTES = 24
 
 
 def write_users(folder: Path, url: str, run_id: str) -> None:
-    """Writes `users.acl` and `ROLE.url` for each role; the passwords of files that are there are kept.
+    """Writes `users.acl` and `ROLE.url` for each role; passwords of files that are there are kept, and other users too.
 
     `url`: that of the server, without a user. Raises ConfigError for another one.
     """
@@ -32,7 +32,14 @@ def write_users(folder: Path, url: str, run_id: str) -> None:
     for role, password in passwords.items():
         own = parts._replace(netloc=f"{role}:{quote(password, safe='')}@{parts.netloc}")
         _write(folder / f"{role}.url", urlunsplit(own) + "\n")
-    _write(folder / ACL_FILE, acl_file(passwords, run_id))
+    _write(folder / ACL_FILE, acl_file(passwords, run_id) + _others(folder / ACL_FILE))
+
+
+def _others(path: Path) -> str:
+    """The lines of an ACL file with users that are not the run's, such as an administrator or Sentinels."""
+    own = {"default", *GRANTS}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return "".join(f"{line}\n" for line in lines if line.strip() and line.split()[1:2] not in [[name] for name in own])
 
 
 def _password(path: Path) -> str:

@@ -21,6 +21,9 @@ def test_a_url_and_a_user_is_written_for_each_role_and_passwords_are_kept(tmp_pa
     assert len({password for password, _, _ in words}) == len(roles)
     assert not any(password in before["users.acl"] for password, _, _ in words)
     assert "user default off" in before["users.acl"].splitlines()
+    admin = "user admin on >of-the-test ~* &* +@all\n"
+    before["users.acl"] += admin
+    (folder / "users.acl").write_text(before["users.acl"] + "\n")
     said("broker", "acl", folder, "--run-id", "mine", *URL)
     assert {path.name: path.read_text() for path in folder.iterdir()} == before
     (folder / "trainer.url").unlink()

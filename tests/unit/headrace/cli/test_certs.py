@@ -41,6 +41,8 @@ def test_a_renewal_keeps_authority_and_hosts(tmp_path: Path) -> None:
 def test_bad_input_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "certs"
     assert "'ü' is neither a DNS name nor an address" in said("certs", "init", folder, "--host", "ü", status=2)
+    told = said("certs", "init", folder, "--host", "trainer.headrace.internal", status=2)
+    assert "such a name is that of a role" in told
     assert "name the run whose tokens are rotated" in said("certs", "rotate", status=2)
     assert "no tokens for trainer" in said("certs", "rotate", tmp_path / "none", status=2)
     monkeypatch.setitem(sys.modules, "cryptography", None)

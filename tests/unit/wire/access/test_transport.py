@@ -1,6 +1,7 @@
 """Over mutual TLS every method of every service is refused to a caller without the certificate of its token's role."""
 
 import asyncio
+import shutil
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -143,6 +144,25 @@ async def test_a_channel_of_ours_calls_the_role_that_it_means_alone(port: int, t
     process.use(Role.ROLLOUT, tokens, makes=False, tls=folder / "other")
     with pytest.raises(TransientError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify"):
         await register(port, Role.ORCHESTRATOR)
+
+
+async def test_an_authority_is_replaced_by_way_of_a_file_with_both(tokens: Path, folder: Path, tmp_path: Path) -> None:
+    sides = {}
+    for name in ("certs", "other"):
+        sides[name] = tmp_path / name
+        shutil.copytree(folder / name, sides[name])
+        both = b"".join((folder / one / "ca.pem").read_bytes() for one in ("certs", "other"))
+        (sides[name] / "ca.pem").write_bytes(both)
+    for serving, calling in (("certs", "other"), ("other", "certs")):
+        process.use(Role.ORCHESTRATOR, tokens, makes=True, tls=sides[serving])
+        server = await rpc.serve(
+            {"wire.v1.OrchestratorService": lambda made: SERVICES["wire.v1.OrchestratorService"](BASES[0](), made)},
+            "127.0.0.1", 0,
+        )  # fmt: skip
+        process.use(Role.ROLLOUT, tokens, makes=False, tls=sides[calling])
+        with pytest.raises(RuntimeError, match="NotImplementedError"):
+            await register(server.port, Role.ORCHESTRATOR)
+        await server.stop(0)
 
 
 async def test_certificates_that_no_peer_takes_are_refused_before_anything_is_served(
