@@ -18,15 +18,17 @@ from tests.e2e.harness import DEADLINE_S, TinyRun
 from tests.ports import free_port
 from tests.verbs import said
 
-SERVICES = ("orchestrator", "trainer", "rollout", "reward", "environment")
-
 
 class ServicesApart:
     """A run that `headrace prepare` made, and one process of each service."""
 
-    def __init__(self, run: TinyRun, secrets: Path, *, tls: Path, urls: Mapping[Role, str]) -> None:
-        """`tls`: certificates of all roles; `urls`: the broker's URL of each role, that of the operator too."""
+    def __init__(self, run: TinyRun, secrets: Path, *, tls: Path, urls: Mapping[Role, str], plays: bool) -> None:
+        """`tls`: certificates of all roles; `urls`: the broker's URL of each role, that of the operator too.
+
+        `plays`: the rows are played.
+        """
         self.run, self.secrets, self.tls, self.urls = run, secrets, tls, urls
+        self.services = ("orchestrator", "trainer", "rollout", "reward", *(("environment",) if plays else ()))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def prepare(self) -> str:
@@ -36,7 +38,7 @@ class ServicesApart:
             "prepare", self.run.folder / "run.toml", "--run-dir", self.run.run_dir, "--orchestrator", orchestrator,
             "--broker", self.urls[Role.OPERATOR],
         )  # fmt: skip
-        for service in SERVICES:
+        for service in self.services:
             path = RunPaths(self.run.run_dir).settings(service)
             settings = json.loads(path.read_text())
             port = int(orchestrator.rpartition(":")[2]) if service == "orchestrator" else 0
@@ -47,7 +49,7 @@ class ServicesApart:
         self.secrets.mkdir()
         tokens = self.secrets / "tokens"
         RunPaths(self.run.run_dir).tokens.rename(tokens)  # A secret: the run directory has none.
-        for service in SERVICES:
+        for service in self.services:
             role, folder = Role(service), self.secrets / service
             self._give(folder / "tokens", tokens / role, tokens / ACCEPTED)
             self._give(folder / "tls", *(self.tls / name for name in ("ca.pem", f"{role}.pem", f"{role}-key.pem")))

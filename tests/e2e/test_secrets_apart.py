@@ -12,13 +12,14 @@ from headrace.wire.streams.redis import GRANTS
 from tests.authority import certificates
 from tests.e2e.apart import ServicesApart
 from tests.e2e.episodes import played_run
+from tests.e2e.harness import TinyRun
 from tests.ports import free_port
 from tests.valkey import Valkey, redis_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(params=["redis", pytest.param("rediss", marks=pytest.mark.long)])
+@pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Valkey]:
     users, tls = tmp_path / "users", certificates(tmp_path / "certs")
     words, binary, port = ["--aclfile", str(users / ACL_FILE)], "", free_port()
@@ -36,10 +37,16 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Valkey]:
     server.stop()
 
 
-def test_each_service_works_with_the_secrets_of_its_own_role_alone(broker: Valkey, tmp_path: Path) -> None:
-    run = played_run(tmp_path / "tiny", steps=5, staleness=1, deterministic=False)
+@pytest.mark.parametrize(
+    ("broker", "plays"),
+    [("redis", False), ("redis", True), pytest.param("rediss", False, marks=pytest.mark.long)],
+    indirect=["broker"],
+)
+def test_each_service_works_with_the_secrets_of_its_own_role_alone(broker: Valkey, plays: bool, tmp_path: Path) -> None:
+    make = played_run if plays else TinyRun
+    run = make(tmp_path / "tiny", steps=5, staleness=1, deterministic=False, replicas=1)
     urls = {role: (tmp_path / "users" / f"{role}.url").read_text() for role in GRANTS}
-    apart = ServicesApart(run, tmp_path / "secrets", tls=tmp_path / "certs", urls=urls)
+    apart = ServicesApart(run, tmp_path / "secrets", tls=tmp_path / "certs", urls=urls, plays=plays)
     told = apart.prepare()
     assert "collective traffic (weights to the replicas) is neither encrypted nor authenticated" in told
     assert "gRPC is not encrypted: use HEADRACE_TLS" in told  # It was not set for `headrace prepare`.

@@ -11,10 +11,13 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from headrace.operate.broker_users import ACL_FILE, write_users
 from headrace.wire.access.roles import Role
+from headrace.wire.contracts import DropReason, Message, encode
 from headrace.wire.errors import ConfigError
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.redis import GRANTS, RedisBroker, server_facts
 from headrace.wire.streams.redis.client import key_of
+from headrace.wire.streams.worker import Worker
+from tests import builders
 from tests.valkey import Valkey, redis_server, server_binary
 
 RUN = "tiny"
@@ -232,3 +235,22 @@ async def test_what_is_refused_names_the_command_and_the_way_out(users: Users) -
         await consumer.settle(entry, [Put(stream=StreamName.PROMPTS, data=b"x")])
     await consumer.settle(entry, [Put(stream=StreamName.DEAD, data=b"x")])
     await broker.close()
+
+
+async def test_a_service_whose_user_may_not_settle_ends_and_leaves_the_entry(users: Users) -> None:
+    await fill(users, Role.TRAINER)
+    admin, broker = RedisBroker(users.admin, RUN), RedisBroker(users.url(Role.ROLLOUT), RUN, retry_deadline_s=5)
+    await admin.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
+
+    async def forge(message: Message) -> list[Put]:
+        return [Put(stream=StreamName.PROMPTS, data=encode(message))]
+
+    worker = Worker(
+        broker, StreamName.PROMPTS, "one", forge, service="rollout", lease_s=30,
+        capacity=lambda in_flight: 1 - in_flight, failure=DropReason.ROLLOUT_FAILED,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="may not do this"):
+        await asyncio.wait_for(worker.run(asyncio.Event()), 60)
+    assert len(await admin.live(StreamName.PROMPTS)) == 1
+    await broker.close()
+    await admin.close()
