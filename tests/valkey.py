@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from headrace.wire.lifecycle import die_with_parent
 from tests.ports import free_port
 
@@ -24,11 +26,21 @@ def server_binary() -> str:
         return found
 
 
-class Valkey:
-    """One server process with an append-only file in `folder`."""
+def redis_server() -> str:
+    """Redis as Debian has it, with TLS, or the test skips; where HEADRACE_REQUIRE_REDIS=1 it fails."""
+    found = shutil.which("redis-server")
+    if found is None:
+        assert os.environ.get("HEADRACE_REQUIRE_REDIS") != "1", "HEADRACE_REQUIRE_REDIS=1, but there is no redis-server"
+        pytest.skip("there is no redis-server (Debian: apt install redis-server)")
+    return found
 
-    def __init__(self, folder: Path) -> None:
+
+class Valkey:
+    """One server process with an append-only file in `folder`; `more`: further arguments of its command line."""
+
+    def __init__(self, folder: Path, *more: str, binary: str = "") -> None:
         self.folder = folder
+        self.more, self.binary = more, binary or server_binary()
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen[bytes] | None = None
@@ -36,17 +48,17 @@ class Valkey:
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", ""]
-        arguments += ["--appendonly", "yes", "--appendfsync", "everysec"]
+        arguments += ["--appendonly", "yes", "--appendfsync", "everysec", *self.more]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [server_binary(), *arguments], stdout=log, stderr=log, preexec_fn=die_with_parent
+                [self.binary, *arguments], stdout=log, stderr=log, preexec_fn=die_with_parent
             )
         end = time.monotonic() + 60
         while time.monotonic() < end:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), 0.5) as connection:
                     connection.sendall(b"PING\r\n")
-                    if connection.recv(16).startswith(b"+PONG"):
+                    if connection.recv(16).startswith((b"+PONG", b"-NOAUTH")):
                         return
             except OSError:
                 pass

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from headrace.wire import failpoints, memory_trace, metrics, tracing
 from headrace.wire.access import process as process_access
+from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
 from headrace.wire.environment import inherited, overlay
 from headrace.wire.errors import ConfigError, HeadraceError
@@ -84,8 +85,13 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         configure_logging(name, settings.run.id, settings.instance)
         metrics.describe(name, settings.run.id, settings.instance)
         process_access.use(
-            Role(name), settings.tokens or RunPaths(settings.run_dir).tokens, makes=settings.tokens is None
+            Role(name),
+            settings.tokens or RunPaths(settings.run_dir).tokens,
+            makes=settings.tokens is None,
+            tls=settings.tls,
         )
+        if exposed := not_encrypted(settings):
+            log.warning("not_encrypted", what=exposed)
         tracing.start(settings.tracing, service=name, run_id=settings.run.id, instance=settings.instance)
         return main(settings)
     except (ConfigError, ValueError) as error:

@@ -5,6 +5,7 @@
     HEADRACE_ORCHESTRATOR_ADDRESS   host:port
     HEADRACE_RUN_DIR                where the run directory is seen from here
     HEADRACE_TOKENS                 folder with the token of its role, and the digests of those it accepts (a secret)
+    HEADRACE_TLS                    folder with the certificate of its role, its key and the authority (a secret)
     HEADRACE_BROKER__URL            redis://..., or HEADRACE_BROKER__URL_FILE: a file that holds it (a secret)
     HEADRACE_NODE                   of a trainer on several machines: which of them this is, from 0
     HEADRACE_RENDEZVOUS             host:port at which machine 0 of that trainer meets the others
@@ -28,6 +29,7 @@ _KEYS = {
     "HEADRACE_ORCHESTRATOR_ADDRESS": ("orchestrator_address",),
     "HEADRACE_RUN_DIR": ("run_dir",),
     "HEADRACE_TOKENS": ("tokens",),
+    "HEADRACE_TLS": ("tls",),
     "HEADRACE_BROKER__URL": ("broker", "url"),
     "HEADRACE_NODE": ("node",),
     "HEADRACE_RENDEZVOUS": ("trainer", "rendezvous"),

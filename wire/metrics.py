@@ -49,6 +49,15 @@ HTTP_REFUSED = Counter(
     "is too_large or slow, no room for it (busy), what is no HTTP (malformed), too many connections.",
     ["reason"],
 )
+ACCESS_REREAD = Counter(
+    "headrace_access_reread",
+    "Changes of the files of tokens and certificates that were taken, or refused: then the old ones stay in use.",
+    ["part", "outcome"],
+)
+CERTIFICATE_EXPIRES = Gauge(
+    "headrace_certificate_expires_timestamp_seconds",
+    "When the certificate that this process shows expires, as Unix time; 0 without certificates.",
+)
 
 _MEMORY_S = 30.0
 _BEAT_S = 0.25

@@ -11,6 +11,8 @@ from grpc_reflection.v1alpha import reflection
 from headrace.wire import failpoints, tracing
 from headrace.wire.access import process
 from headrace.wire.access.guard import AccessInterceptor
+from headrace.wire.access.roles import Role
+from headrace.wire.access.transport import SecureChannel, server_credentials
 from headrace.wire.errors import (
     ConfigError,
     ContractError,
@@ -154,13 +156,17 @@ async def serve(
     """Starts a server; `services` maps full service names to functions that add the servicer.
 
     Port 0 takes a free one. `ready()` is asked, on this loop, for the health of the services: None, or why they cannot
-    do their work now. Of a process that has a role each method is open to the roles that it names alone. Raises
-    ConfigError if the port is taken, and for a port beyond this machine without tokens.
+    do their work now. Of a process that has a role each method is open to the roles that it names alone, and with
+    certificates over mutual TLS alone. Raises ConfigError if the port is taken, for unusable tokens or certificates,
+    and for a port beyond this machine without tokens.
     """
     access = process.current()
     if access is None and host not in _LOOPBACK:
         raise ConfigError(f"cannot listen on {host}:{port} without tokens: only 127.0.0.1 is served without them")
-    guards = [] if access is None else [AccessInterceptor(access)]
+    guards, credentials = [], None
+    if access is not None:
+        access.tokens()
+        guards, credentials = [AccessInterceptor(access)], server_credentials(access)
     server = grpc.aio.server(interceptors=[*guards, _ErrorInterceptor()], options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
     health_pb2_grpc.add_HealthServicer_to_server(_Health(services.keys(), ready), server)
     for add in services.values():
@@ -168,19 +174,27 @@ async def serve(
     names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
     running = RpcServer(server)
+    place = f"{host}:{port}"
     try:
-        running.port = server.add_insecure_port(f"{host}:{port}")
+        running.port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
     except RuntimeError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error}; choose another grpc_port") from error
+        raise ConfigError(f"cannot listen on {place}: {error}; choose another grpc_port") from error
     await server.start()
     _RUNNING.add(running)
     return running
 
 
-def channel(address: str) -> grpc.aio.Channel:
-    """A channel that reconnects quickly: a restarted peer is found within a second."""
+def channel(address: str, serves: Role | None = None) -> grpc.aio.Channel:
+    """A channel that reconnects quickly: a restarted peer is found within a second.
+
+    With certificates it goes over mutual TLS, to a server whose certificate names the role `serves`, or its host
+    without. Raises ConfigError for certificates that cannot be used.
+    """
     options = (*_OPTIONS, ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
-    return grpc.aio.insecure_channel(address, options=options)
+    access = process.current()
+    if access is None or not access.encrypts:
+        return grpc.aio.insecure_channel(address, options=options)
+    return SecureChannel(address, access, serves, options)
 
 
 def metadata() -> tuple[tuple[str, str], ...]:
@@ -212,7 +226,8 @@ async def call(method: Method[Request, Response], request: Request, *, timeout_s
                 raise TransientError(text) from None
             case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
                 raise ConfigError(
-                    f"{text}: processes of one run have the tokens of one folder, RUN/run/tokens"
+                    f"{text}: processes of one run have the tokens of one folder, RUN/run/tokens, and certificates of "
+                    "their own role"
                 ) from None
             case code:
                 raise RuntimeError(f"{what}: {code.name}: {error.details()}") from None

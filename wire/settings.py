@@ -109,7 +109,8 @@ class BrokerTable(Table):
     """`[broker]`: the Redis or Valkey server."""
 
     url: str = ""
-    """`redis://...` or `unix:///...`; empty = an embedded server, started by `headrace`."""
+    """`redis://...`, `rediss://...` (TLS), `redis+sentinel://...` or `unix:///...`; empty = an embedded server, started
+    by `headrace`."""
     lease_s: float = Field(30.0, gt=0)
     """Seconds without a renewed claim after which a consumer loses the entry to another."""
     connect_timeout_s: float = Field(10.0, gt=0)
@@ -155,6 +156,8 @@ class ServiceSettings(Table):
     """The run directory."""
     tokens: Path | None = None
     """Folder with the token of this service's role and the digests of those it accepts; none = RUN/run/tokens."""
+    tls: Path | None = None
+    """Folder with the certificate of this service's role, its key and the authority; none = gRPC is not encrypted."""
     orchestrator_address: str = "127.0.0.1:7000"
     """host:port of the orchestrator's gRPC server."""
     host: str = "127.0.0.1"

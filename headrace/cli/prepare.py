@@ -9,6 +9,7 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepare_demo
+from headrace.doctor.exposure import exposures, in_words
 from headrace.run.execute import Output
 from headrace.run.launch import inherited_environment
 from headrace.run.prepare import check_new, prepare_elsewhere
@@ -44,6 +45,9 @@ def prepare(
         )
         said = "resumed" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
         output.say(f"prepared {found.run_dir}: {said}")
+        encrypts = bool(inherited_environment().get("HEADRACE_TLS"))
+        if exposed := in_words(exposures(resolved.config, apart=True, encrypts=encrypts)):
+            output.say(exposed)
         if found.plays:
             output.say(
                 "its rows are played: start the environment service too (Compose: --profile environment; Kubernetes: "

@@ -61,6 +61,8 @@ class MachineLayout:
     """How many this machine has; None = no process is placed on one."""
     environment_digest: str = ""
     """Digest of the environment that the run's tasks name; empty = nothing is played."""
+    tls: Path | None = None
+    """Folder with the certificates of all roles; None = gRPC is not encrypted, or each container has its own."""
 
 
 def specs(config: RunFile) -> list[ProcessSpec]:
@@ -124,6 +126,7 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
         | {
             "broker": _plain(config.broker) | {"url": place.broker_url},
             "run_dir": place.run_dir,
+            "tls": place.tls,
             "orchestrator_address": place.orchestrator or f"{place.host}:{place.ports['orchestrator'].grpc_port}",
             "host": place.host,
             "grpc_port": ports.grpc_port,

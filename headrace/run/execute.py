@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.config.schema import RunFile
+from headrace.doctor.exposure import exposures, in_words
 from headrace.inspect.results import summarize
 from headrace.inspect.screen import Lines, LiveTable, Screen
 from headrace.run.launch import PreparedRun
@@ -54,6 +55,8 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
     for line in how_to_join(prepared.run_dir, prepared.config.trainer):
         output.say(line)
+    if exposed := in_words(exposures(prepared.config, apart=False)):
+        output.say(exposed)
     screen = begin_screen(prepared.run_dir, port, output)
     try:
         outcome = asyncio.run(_supervise(prepared, screen))

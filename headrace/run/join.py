@@ -24,7 +24,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 
-_ANNOUNCE = "HEADRACE_ANNOUNCE"
+_OF_THIS_MACHINE = ("HEADRACE_ANNOUNCE", "HEADRACE_TLS")
 _LIVES = 3
 """Early deaths in a row allowed on a joining machine: each may be a wait of `trainer.rendezvous_timeout_s`."""
 
@@ -55,7 +55,7 @@ def node_settings(
     grpc_port, http_port = pick_ports(2)
     # The address at which others reach machine 0 is not that of this machine.
     values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port, "announce": ""}
-    values = overlay(values, {_ANNOUNCE: environment.get(_ANNOUNCE, "")})
+    values = overlay(values, {name: environment.get(name, "") for name in _OF_THIS_MACHINE})
     if rendezvous:
         values["trainer"]["rendezvous"] = rendezvous
     settings = _kind(values).model_validate(values)

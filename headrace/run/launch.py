@@ -20,6 +20,7 @@ from headrace.doctor.placement import check_overlap, check_visible, placement, v
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
+from headrace.run.certificates import certificates_of
 from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes
 from headrace.run.own_code import StagedCode, staged_code, staged_environment
@@ -108,6 +109,7 @@ def prepare_run(
             first_gpu=placement(config).first,
             gpus=gpus,
             environment_digest=check_same_environment(resolved, run_dir),
+            tls=certificates_of(environment),
         )
         planner = Planner(config, place, env, forks)
         plans = planner.all()

@@ -14,6 +14,7 @@ from headrace.config.resolve import Resolved
 from headrace.config.schema import Ports, RunFile
 from headrace.config.settle import settle
 from headrace.data.prepare_examples import PreparedExamples
+from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible
 from headrace.inspect.screen import Lines
 from headrace.model.hub import fetch_model
@@ -126,6 +127,8 @@ def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
     budget = Budget(ready_s=ready_s(table, prepared.config.trainer), liveness_s=table.liveness_s)
     for line in how_to_join(prepared.run_dir, prepared.config.trainer):
         output.say(line)
+    if exposed := in_words(exposures(prepared.config, apart=False)):
+        output.say(exposed)
     alone = Alone(prepared.run_dir, prepared.plan, budget=budget)
     try:
         outcome = asyncio.run(alone.run(screen.show))

@@ -141,7 +141,7 @@ def _check_url(resolved: Resolved) -> None:
     if not resolved.config.broker.url:
         raise ConfigError("no broker: give --broker redis://HOST:PORT, or [broker] url")
     given = parse_qs(urlsplit(resolved.config.broker.url).query)
-    secrets = sorted({"password", "username"}.intersection(given))
+    secrets = sorted({"password", "username", "ssl_password"}.intersection(given))
     if secrets:
         raise ConfigError(
             f"{resolved.place('broker', 'url')}: {secrets[0]} stands behind the '?', and would be written into the run "

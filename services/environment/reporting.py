@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace.services.environment.player.in_hand import EpisodesInHand
+from headrace.wire.access.roles import Role
 from headrace.wire.errors import HeadraceError
 from headrace.wire.rpc import call, channel
 from headrace.wire.telemetry import get_logger
@@ -49,7 +50,7 @@ async def report_episodes(
 ) -> None:
     """Reports about once a second. Runs until cancelled; a report that fails is logged, and the next one is tried."""
     away = False
-    async with channel(orchestrator) as opened:
+    async with channel(orchestrator, Role.ORCHESTRATOR) as opened:
         stub = OrchestratorServiceStub(opened)
         while True:
             wait_s = _EVERY_S

@@ -18,6 +18,7 @@ from headrace.services.trainer.config.export import ExportSettings
 from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.access.exposure import collectives_leave
 from headrace.wire.entry import end_process, run_service
 from headrace.wire.telemetry import get_logger
 
@@ -64,6 +65,11 @@ def _run_ranks(settings: TrainerSettings | StageSettings, run: "Callable[[RankTo
     from headrace.services.trainer.distributed.topology import settle_place
 
     place = settle_place(settings, sys.argv[1:])
+    weights = isinstance(settings, TrainerSettings) and settings.trainer.publish != "disk"
+    if place.first and (carried := collectives_leave(settings, nodes=settings.trainer.nodes, weights=weights)):
+        get_logger("trainer").warning(
+            "collectives_not_encrypted", carry=carried, use="a private network, WireGuard or network policies"
+        )
     stop = StopSignal()
     stop.install()
     try:

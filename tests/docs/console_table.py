@@ -68,6 +68,8 @@ WITHOUT_A_RUN = (
     Case(line="headrace algorithms", says="sapo"),
     Case(line="headrace algorithms dapo", says="clip_high"),
     Case(line="headrace doctor", says="sandbox"),
+    Case(line="headrace broker acl users --run-id my-run --url redis://valkey:6379/0", says="users/users.acl"),
+    Case(line="headrace certs init certs --host train.example", says="a certificate for each role"),
     Case(line="headrace --install-completion bash", says="completion"),
     Case(line="headrace score --reward math --input pairs.jsonl --output scores.jsonl", says="scores.jsonl"),
     Case(line="headrace score --config run.toml --input pairs.jsonl --output scores.jsonl", says="scores.jsonl"),
@@ -249,6 +251,12 @@ ELSEWHERE = {
     "kubectl -n headrace cp -c orchestrator orchestrator-0:/runs/demo/export my-model": (
         "tests/integration/kubernetes/test_real_node.py",
         "(cp .*) my-model",
+    ),
+    "headrace certs rotate RUN_DIR": ("tests/e2e/test_tls_run.py", 'said("certs", "rotate", run.run_dir'),
+    "headrace certs rotate RUN_DIR --tls certs": ("tests/e2e/test_tls_run.py", '"--tls", tls'),
+    "headrace certs rotate --tokens my-tokens --phase accept": (
+        "tests/unit/headrace/cli/test_certs.py",
+        '"--tokens", tmp_path / "tokens", "--phase", phase',
     ),
     "headrace check RUN_DIR --receipt HEX": ("tests/e2e/test_receipts.py", 'said("check", run_dir, "--receipt"'),
     "headrace join RUN_DIR --node 1": ("tests/e2e/test_nodes_run.py", '"headrace", "join"'),

@@ -20,7 +20,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.atomic import move
 
 ACCEPTED = "accepted.json"
-_BYTES = 32
+TOKEN_BYTES = 32
 _DIGESTS = TypeAdapter(dict[Role, tuple[str, ...]])
 
 
@@ -60,7 +60,7 @@ def make_tokens(folder: Path) -> None:
             f"{folder}: no tokens can be made ({error.strerror}): `headrace prepare` makes them"
         ) from error
     try:
-        tokens = {role: secrets.token_hex(_BYTES) for role in Role}
+        tokens = {role: secrets.token_hex(TOKEN_BYTES) for role in Role}
         for role, token in tokens.items():
             _write(made / role, token)
         _write(made / ACCEPTED, json.dumps({role: [digest_of(token)] for role, token in tokens.items()}))

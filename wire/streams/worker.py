@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
-from headrace.wire.errors import ContractError, DiskError, TransientError
+from headrace.wire.errors import ConfigError, ContractError, DiskError, TransientError
 from headrace.wire.host.disk_fault import note, raise_noted
 from headrace.wire.metrics import DEAD_LETTERS
 from headrace.wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
@@ -100,6 +100,8 @@ class Worker:
         self._in_flight: dict[asyncio.Task[None], Entry] = {}
         self._at_work: set[str] = set()
         self._pause_until = 0.0
+        self._refused: ConfigError | None = None
+        """What no retry cures, such as a broker's user without the right to settle."""
 
     @property
     def in_flight(self) -> int:
@@ -107,7 +109,7 @@ class Worker:
         return len(self._in_flight)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Works until `stop`; then hands everything in flight back at once."""
+        """Works until `stop`; then hands everything in flight back at once. Raises ConfigError for a refused settle."""
         renewal = asyncio.create_task(self._renew_forever())
         try:
             own = await self._consumer.reclaim_own()
@@ -119,6 +121,8 @@ class Worker:
                 raise_noted()
                 if renewal.done():
                     renewal.result()
+                if self._refused is not None:
+                    raise self._refused
                 room = self._room()
                 if room <= 0:
                     await asyncio.sleep(_POLL_S)
@@ -156,6 +160,8 @@ class Worker:
         self._at_work.discard(entry.id)
         if not task.cancelled() and (error := task.exception()) is not None:
             # Settling failed for good: the entry stays pending and comes back by its lease.
+            if isinstance(error, ConfigError):
+                self._refused = error
             log.error("entry_left_pending", stream=self._stream, error=repr(error))
 
     async def _one(self, entry: Entry) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from headrace.wire.access.roles import Role
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.rpc import channel, metadata
@@ -102,7 +103,7 @@ class ReplicaDirectory:
 async def follow_replicas(orchestrator: str, run_id: str, directory: ReplicaDirectory) -> None:
     """Keeps the directory up to date. Runs until cancelled; an orchestrator that is away is asked again and again."""
     away = False
-    async with channel(orchestrator) as opened:
+    async with channel(orchestrator, Role.ORCHESTRATOR) as opened:
         stub = OrchestratorServiceStub(opened)
         while True:
             watch = stub.WatchReplicas(pb.WatchReplicasRequest(run_id=run_id), metadata=metadata())

@@ -17,6 +17,7 @@ from headrace.services.environment import metrics
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.player.replicas import ReplicaChoice, ReplicaDirectory
 from headrace.wire import tracing
+from headrace.wire.access.roles import Role
 from headrace.wire.contracts import FinishReason, Header, PromptGroup, Turn, rollout_id, turn_seed
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.messages import TokenIds
@@ -126,7 +127,7 @@ class TurnClient:
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
-            self._channels[address] = channel(address)
+            self._channels[address] = channel(address, Role.ROLLOUT)
         return self._channels[address]
 
 

@@ -65,7 +65,7 @@ def add_drain(app: FastAPI, replica: Drainable) -> None:
             raise HTTPException(403, "only from this machine")
         access = process_access.current()
         told = process_access.token_in((("authorization", request.headers.get("authorization", "")),))
-        if access is not None and not access.roles_of(told) & _MAY:
+        if access is not None and not access.tokens().roles_of(told) & _MAY:
             words = "this needs the token of a rollout service or operator: Authorization: Bearer TOKEN"
             raise HTTPException(401, words, headers={"WWW-Authenticate": "Bearer"})
         replica.retire()

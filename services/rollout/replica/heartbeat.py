@@ -12,6 +12,7 @@ from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.states import ReplicaState
 from headrace.services.rollout.service import WIRE_STATES, version_to_pb
+from headrace.wire.access.roles import Role
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.rpc import call, channel
@@ -52,7 +53,7 @@ class Heartbeat:
         take_word: Callable[[pb.HeartbeatResponse], Awaitable[None]],
     ) -> None:
         """`take_word` acts on what an answer says of the replica's weights."""
-        self._channel = channel(orchestrator)
+        self._channel = channel(orchestrator, Role.ORCHESTRATOR)
         self._stub = OrchestratorServiceStub(self._channel)
         self._identity = identity
         self._engine = engine

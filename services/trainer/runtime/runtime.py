@@ -16,6 +16,7 @@ from headrace.services.trainer.runtime.inbox import Inbox
 from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.step.step import StepInterruptedError
+from headrace.wire.access.roles import Role
 from headrace.wire.errors import FencedError, WaitTimeoutError
 from headrace.wire.host.disk import DiskWatch
 from headrace.wire.host.disk_fault import raise_noted
@@ -77,7 +78,9 @@ class Runtime:
         )
         await serve_http(http_app(self._ready, settings), settings.host, settings.http_port)
         self._port = rpc.port
-        self._stub = orchestrator_pb2_grpc.OrchestratorServiceStub(channel(settings.orchestrator_address))
+        self._stub = orchestrator_pb2_grpc.OrchestratorServiceStub(
+            channel(settings.orchestrator_address, Role.ORCHESTRATOR)
+        )
 
     def _ready(self) -> str | None:
         return None if self._servicer.ledger is not None else self.doing

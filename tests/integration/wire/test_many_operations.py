@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from headrace.wire.errors import TransientError
 from headrace.wire.streams import Entry, Put, StreamName
-from headrace.wire.streams.redis import RedisBroker, client
+from headrace.wire.streams.redis import RedisBroker, pools
 from headrace.wire.streams.redis.settling import MOST_BYTES, MOST_ENTRIES, _Settle, batches
 from tests.valkey import Valkey
 
@@ -37,8 +37,8 @@ async def test_many_at_a_time_wait_for_connections_and_all_succeed(server: Valke
 
 
 async def test_a_connection_that_does_not_become_free_is_named(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MAX_CONNECTIONS", 1)
-    monkeypatch.setattr(client, "CONNECTION_S", 0.05)
+    monkeypatch.setattr(pools, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(pools, "CONNECTION_S", 0.05)
     broker = RedisBroker(server.url, "test", retry_deadline_s=0.01)
     held = await broker._link.writer.connection_pool.get_connection()
     with pytest.raises(TransientError, match=r"waited 0\.05 s for one of 1 connections to the broker"):

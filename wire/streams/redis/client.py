@@ -10,14 +10,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import redis.asyncio as aioredis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import OutOfMemoryError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headrace.wire.errors import TransientError
+from headrace.wire.streams.redis.address import check_address
+from headrace.wire.streams.redis.pools import client_of
 
 T = TypeVar("T")
 
@@ -25,26 +24,29 @@ FIELD = b"m"
 NOTE = b"n"
 CHUNK = 200
 MAX_BLOCK_S = 5.0
-MAX_CONNECTIONS = 64
-CONNECTION_S = 20.0
-"""Seconds for which an operation waits for a free connection."""
-_NO_ROOM = "MISCONF"
 AWAY = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, OSError)
 """The server is not there, too slow, or full: the same command may succeed later."""
 
 
+def key_of(run_id: str, name: str) -> str:
+    """The server's key of a stream of a run. All keys share a hash tag, so that a transaction may span them."""
+    return f"headrace:{{{run_id}}}:{name}"
+
+
 class RedisLink:
-    """The two clients of one run on one server. All keys share a hash tag, so that a transaction may span them."""
+    """The two clients of one run on one server."""
 
     def __init__(self, url: str, run_id: str, *, retry_deadline_s: float) -> None:
-        self._prefix = f"headrace:{{{run_id}}}:"
+        """Raises ValueError for a URL that cannot work."""
+        check_address(url)
+        self._run_id = run_id
         self.deadline_s = retry_deadline_s
-        self.writer = _client(url, socket_timeout=5.0)
-        self.reader = _client(url, socket_timeout=MAX_BLOCK_S + 5.0)
+        self.writer = client_of(url, socket_timeout=5.0)
+        self.reader = client_of(url, socket_timeout=MAX_BLOCK_S + 5.0)
 
     def key(self, name: str) -> str:
         """The server's key of a stream."""
-        return self._prefix + name
+        return key_of(self._run_id, name)
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -64,78 +66,6 @@ class RedisLink:
                     raise TransientError(f"{name}: the broker was away for {self.deadline_s:.0f} s: {error}") from error
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)
-
-
-class BrokerDiskError(RedisConnectionError):
-    """The server refuses writes because it cannot write its own log; the message is its reason (a full disk)."""
-
-
-class _Cancellable:
-    """A connection whose sends can be cancelled at any moment.
-
-    redis-py sends within `asyncio.wait_for`, which on Python 3.11 swallows a cancellation that comes just as the send
-    ends (cpython issue 86296): a task that does nothing but talk to the broker would live on for ever.
-    """
-
-    async def send_packed_command(self, *args: object, **options: object) -> None:
-        """As redis-py has it; the connection has an unread answer when it ends so, and is closed."""
-        parent: Any = super()
-        await parent.send_packed_command(*args, **options)
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            connection: Any = self
-            await connection.disconnect(nowait=True)
-            raise asyncio.CancelledError
-
-    async def read_response(self, *args: object, **options: object) -> object:
-        """As redis-py has it, but a server whose disk refuses is away until there is room, not our error."""
-        parent: Any = super()
-        try:
-            answer: object = await parent.read_response(*args, **options)
-        except ResponseError as error:
-            if str(error).startswith(_NO_ROOM):
-                # Further answers of a pipeline are unread.
-                connection: Any = self
-                await connection.disconnect(nowait=True)
-                raise BrokerDiskError(f"its disk refuses: {error}") from error
-            raise
-        return answer
-
-
-class BrokerBusyError(RedisConnectionError):
-    """No connection became free in time: the command was never sent."""
-
-
-class _WaitingPool(aioredis.BlockingConnectionPool):
-    """Operations beyond its connections wait for one, up to a deadline, instead of failing at once."""
-
-    async def get_connection(self, *args: object, **options: object) -> Any:
-        """As redis-py has it; raises BrokerBusyError at the deadline."""
-        parent: Any = super()
-        try:
-            return await parent.get_connection(*args, **options)
-        except RedisConnectionError as error:
-            if "No connection available" not in str(error):
-                raise
-            raise BrokerBusyError(
-                f"waited {CONNECTION_S:g} s for one of {MAX_CONNECTIONS} connections to the broker"
-            ) from error
-
-
-def _client(url: str, *, socket_timeout: float) -> Any:
-    pool = _WaitingPool.from_url(
-        url,
-        retry=Retry(NoBackoff(), 0),
-        retry_on_error=[],
-        socket_timeout=socket_timeout,
-        socket_connect_timeout=5.0,
-        max_connections=MAX_CONNECTIONS,
-        timeout=CONNECTION_S,
-        protocol=2,
-    )
-    kind = pool.connection_class
-    pool.connection_class = type(kind.__name__, (_Cancellable, kind), {})
-    return aioredis.Redis.from_pool(pool)
 
 
 def parse_id(raw: bytes | str) -> tuple[int, int]:

@@ -79,8 +79,8 @@ def test_a_machine_that_joins_has_settings_and_ports_of_its_own(tmp_path: Path) 
         plan.argv[-6:-1] == ("--stage", "sft", "--stopped-code", "75", "--config") and "HEADRACE_NODE" not in plan.env
     )
     assert budget.ready_s > 600 and plan.name == "trainer-node-1"
-    other = node_settings(folder, 1, "10.0.0.5:1", {"HEADRACE_ANNOUNCE": "10.0.0.6"})
-    assert (other.trainer.rendezvous, other.announce) == ("10.0.0.5:1", "10.0.0.6")
+    other = node_settings(folder, 1, "10.0.0.5:1", {"HEADRACE_ANNOUNCE": "10.0.0.6", "HEADRACE_TLS": "/tls"})
+    assert (other.trainer.rendezvous, other.announce, other.tls) == ("10.0.0.5:1", "10.0.0.6", Path("/tls"))
     with pytest.raises(ConfigError, match="--node 2: the trainer has 2 machines"):
         node_settings(folder, 2, "", {})
 

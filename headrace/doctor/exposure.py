@@ -1,0 +1,49 @@
+"""What of a run's traffic leaves the machine in the clear, and what is done about it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.config.schema import RunFile
+from headrace.wire.access.exposure import leaves_in_the_clear
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """One kind of traffic that a reader of the network understands."""
+
+    what: str
+    way_out: str
+
+
+def exposures(config: RunFile, *, apart: bool, encrypts: bool = False) -> list[Exposure]:
+    """The kinds of traffic of a run that leave a machine and are not encrypted.
+
+    `apart`: its services may be on several machines; `encrypts`: they have certificates.
+    """
+    found = []
+    if apart and not encrypts:
+        found.append(Exposure("gRPC is not encrypted", "HEADRACE_TLS with certificates (headrace certs init)"))
+    if config.run.stage == "rl" and leaves_in_the_clear(config.broker.url):
+        found.append(Exposure("the broker's traffic is not encrypted", "a rediss:// URL"))
+    carried = _collective(config, apart=apart)
+    if carried:
+        way_out = "a private network, WireGuard, or network policies"
+        if "weights" in carried:
+            way_out += '; weights go without it by trainer.publish = "disk"'
+        found.append(Exposure(f"collective traffic ({carried}) is neither encrypted nor authenticated", way_out))
+    return found
+
+
+def _collective(config: RunFile, *, apart: bool) -> str:
+    """What collectives carry between machines; empty if they stay on one."""
+    carried = []
+    if config.trainer.nodes > 1:
+        carried.append(f"gradients between {config.trainer.nodes} machines")
+    if apart and config.run.stage == "rl" and config.trainer.publish != "disk":
+        carried.append("weights to the replicas")
+    return ", ".join(carried)
+
+
+def in_words(found: Sequence[Exposure]) -> str:
+    """One line; empty if all that leaves a machine is encrypted."""
+    return "; ".join(f"{one.what}: use {one.way_out}" for one in found)

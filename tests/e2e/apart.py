@@ -1,0 +1,94 @@
+"""Services of a tiny run as something else starts them: each has only the secrets of its own role."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import ACCEPTED
+from headrace.wire.environment import NAMES
+from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.rundir.layout import RunPaths
+from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.ports import free_port
+from tests.verbs import said
+
+
+class ServicesApart:
+    """A run that `headrace prepare` made, and one process of each service."""
+
+    def __init__(self, run: TinyRun, secrets: Path, *, tls: Path, urls: Mapping[Role, str], plays: bool) -> None:
+        """`tls`: certificates of all roles; `urls`: the broker's URL of each role, that of the operator too.
+
+        `plays`: the rows are played.
+        """
+        self.run, self.secrets, self.tls, self.urls = run, secrets, tls, urls
+        self.services = ("orchestrator", "trainer", "rollout", "reward", *(("environment",) if plays else ()))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def prepare(self) -> str:
+        """What `headrace prepare` said. A container has ports of its own; here they differ."""
+        orchestrator = f"127.0.0.1:{free_port()}"
+        told = said(
+            "prepare", self.run.folder / "run.toml", "--run-dir", self.run.run_dir, "--orchestrator", orchestrator,
+            "--broker", self.urls[Role.OPERATOR],
+        )  # fmt: skip
+        for service in self.services:
+            path = RunPaths(self.run.run_dir).settings(service)
+            settings = json.loads(path.read_text())
+            port = int(orchestrator.rpartition(":")[2]) if service == "orchestrator" else 0
+            path.write_text(json.dumps(settings | {"grpc_port": port, "http_port": 0, "announce": "127.0.0.1"}))
+        return told
+
+    def start(self) -> None:
+        self.secrets.mkdir()
+        tokens = self.secrets / "tokens"
+        RunPaths(self.run.run_dir).tokens.rename(tokens)  # A secret: the run directory has none.
+        for service in self.services:
+            role, folder = Role(service), self.secrets / service
+            self._give(folder / "tokens", tokens / role, tokens / ACCEPTED)
+            self._give(folder / "tls", *(self.tls / name for name in ("ca.pem", f"{role}.pem", f"{role}-key.pem")))
+            (folder / "url").write_text(self.urls[role])
+            own = {
+                "HEADRACE_TOKENS": str(folder / "tokens"),
+                "HEADRACE_TLS": str(folder / "tls"),
+                "HEADRACE_BROKER__URL_FILE": str(folder / "url"),
+            }
+            env = {name: value for name, value in os.environ.items() if name not in NAMES}
+            command = [sys.executable, "-P", "-m", f"headrace.services.{service}"]
+            command += ["--config", str(RunPaths(self.run.run_dir).settings(service))]
+            with self.log(service).open("ab") as log:
+                self.processes[service] = subprocess.Popen(
+                    command, env=env | own, stdout=log, stderr=log, preexec_fn=die_with_parent
+                )
+
+    def _give(self, folder: Path, *files: Path) -> None:
+        folder.mkdir(parents=True)
+        for file in files:
+            shutil.copy(file, folder)
+
+    def log(self, service: str) -> Path:
+        return self.secrets / f"{service}.log"
+
+    def wait_for_the_trainer(self) -> None:
+        """Until the trainer of a finished run has ended by itself, with status 0."""
+        end = time.monotonic() + DEADLINE_S
+        while self.processes["trainer"].poll() is None:
+            assert time.monotonic() < end, self.logs()
+            for service, process in self.processes.items():
+                assert service == "trainer" or process.poll() is None, f"{service} has ended{self.logs()}"
+            time.sleep(0.2)
+        assert self.processes["trainer"].returncode == 0, self.logs()
+
+    def logs(self) -> str:
+        return "".join(f"\n--- {service}\n{self.log(service).read_text()[-2500:]}" for service in self.processes)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait(60)
