@@ -93,8 +93,15 @@ def divide_tokens(folders: Mapping[Role, Path]) -> None:
 
 
 def remove_tokens(folder: Path) -> None:
-    """Removes the tokens of all roles: those of a run whose services have got tokens elsewhere."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Removes the tokens of all roles: those of a run whose services have got tokens elsewhere. Raises ConfigError."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: tokens that no service uses any more cannot be removed ({error.strerror}): remove the folder"
+        ) from error
 
 
 def read_access(folder: Path, role: Role) -> Access:
