@@ -24,7 +24,7 @@ RUN_ARGS = "/config/run.toml --run.max-steps 100000 --eval.every 1000 --environm
 SPY = """
 import json, os, socket
 
-PLACES = ("/run/broker/url", "/run/tokens", "/runs/played/config/orchestrator.json", "/runs/played/journal", "/config/run.toml")
+PLACES = ("/run/broker/url", "/run/tokens", "/runs/played/config", "/runs/played/journal", "/config/run.toml")
 
 class Spy:
     def reset(self, task, rollout_id, attempt):
@@ -138,10 +138,8 @@ def test_the_service_may_write_to_its_own_event_logs_and_to_nothing_else_of_any_
     own = "/runs/played/events/environment"
     writable = json.loads(project.python("environment", WRITABLE))
     assert writable[0] == own and all(path.startswith(f"{own}/environment-") for path in writable[1:]), writable
-    places = [
-        "/runs",
-        *(f"/runs/played{name}" for name in ("", "/journal", "/checkpoints", "/events/reward", "/config")),
-    ]
+    others = ("", "/journal", "/checkpoints", "/events/reward", "/config")
+    places = ["/runs", *(f"/runs/played{name}" for name in others)]
     acts = [*(("create", place) for place in places), ("rename", "/runs/played/journal"), ("chmod", own)]
     refused = json.loads(project.python("environment", TRY, json.dumps(acts)))
     assert set(refused) <= {"Permission denied", "Operation not permitted"}, refused
