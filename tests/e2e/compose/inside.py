@@ -29,6 +29,6 @@ def act(verb, path):
     }[verb]
 print(json.dumps([told(act(*one)) for one in json.loads(sys.argv[1])]))
 """
-"""Of each pair of a verb and a path, why it was refused; empty if it was not."""
+"""Reasons for which acts, each a verb and a path, were refused; empty for those that were not."""
 LIST = "import json, pathlib, sys; print(json.dumps(sorted(map(str, pathlib.Path(sys.argv[1]).rglob('*')))))"
 """Everything in a folder."""
