@@ -119,7 +119,7 @@ def assert_confined(run: Scenario, service: str) -> None:
     """Asked inside its container: the run is read-only to it, with the token of its role and no other."""
     (pod,) = run.ready(service)
     inside = ("exec", pod["metadata"]["name"], "-c", service, "--", "python", "-I", "-c")
-    folders = ["/runs", *(f"/runs/demo{name}" for name in ("", "/journal", "/checkpoints", "/events", "/config"))]
+    folders = ["/runs", *(f"/runs/demo{name}" for name in ("", "/journal", "/rollouts", "/events", "/config"))]
     acts = [("create", folder) for folder in (*folders, f"/runs/demo/events/{service}")]
     acts += [("rename", folder) for folder in folders[2:]] + [("append", "/runs/demo/config/trainer.json")]
     refused = json.loads(run.kubectl(*inside, TRY, json.dumps(acts)))
