@@ -23,6 +23,7 @@ from headrace.wire.journal.records import (
     pack,
     unpack,
 )
+from headrace.wire.rundir.layout import RunPaths
 
 Event = dict[str, Any]
 
@@ -72,7 +73,7 @@ class Forger:
     # Events and other lines.
 
     def event_files(self, service: str) -> list[Path]:
-        found = sorted((self.run / "events").glob(f"{service}*.jsonl"))
+        found = RunPaths(self.run).event_files(service)
         assert found, service
         return found
 

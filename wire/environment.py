@@ -6,6 +6,8 @@
     HEADRACE_RUN_DIR                where the run directory is seen from here
     HEADRACE_TOKENS                 folder with the token of its role, and the digests of those it accepts (a secret)
     HEADRACE_TLS                    folder with the certificate of its role, its key and the authority (a secret)
+    HEADRACE_OPERATOR_TOKEN_FILE    of the orchestrator: a file with the token that operators' actions need (a secret)
+    HEADRACE_EVENTS                 of reward and environment: the folder of its event log, as it is mounted here
     HEADRACE_BROKER__URL            redis://..., or HEADRACE_BROKER__URL_FILE: a file that holds it (a secret)
     HEADRACE_NODE                   of a trainer on several machines: which of them this is, from 0
     HEADRACE_RENDEZVOUS             host:port at which machine 0 of that trainer meets the others
@@ -23,18 +25,22 @@ from typing import Any
 
 from headrace.wire.errors import ConfigError
 
+TOKENS = "HEADRACE_TOKENS"
 _KEYS = {
     "HEADRACE_INSTANCE": ("instance",),
     "HEADRACE_ANNOUNCE": ("announce",),
     "HEADRACE_ORCHESTRATOR_ADDRESS": ("orchestrator_address",),
     "HEADRACE_RUN_DIR": ("run_dir",),
-    "HEADRACE_TOKENS": ("tokens",),
+    TOKENS: ("tokens",),
     "HEADRACE_TLS": ("tls",),
+    "HEADRACE_OPERATOR_TOKEN_FILE": ("orchestrator", "operator_token_file"),
+    "HEADRACE_EVENTS": ("events",),
     "HEADRACE_BROKER__URL": ("broker", "url"),
     "HEADRACE_NODE": ("node",),
     "HEADRACE_RENDEZVOUS": ("trainer", "rendezvous"),
 }
-_OF_THE_TRAINER = frozenset({"node", "trainer"})
+_OF_SOME = frozenset({"node", "trainer", "orchestrator", "events"})
+"""Keys and tables that not all services have."""
 BROKER_FILE = "HEADRACE_BROKER__URL_FILE"
 NAMES = frozenset({*_KEYS, BROKER_FILE})
 """All of them."""
@@ -58,7 +64,7 @@ def overlay(
 
     `tables`: keys and tables that the service has beside those which all have.
     """
-    passed_over = _OF_THE_TRAINER - set(tables)
+    passed_over = _OF_SOME - set(tables)
     asked = [name for name, keys in _KEYS.items() if keys[0] not in passed_over]
     values = {name: environment[name] for name in asked if environment.get(name)}
     node = values.get("HEADRACE_NODE", "0")

@@ -1,19 +1,27 @@
 """Runs before all other services: checks what this machine hands to containers, and makes what has to be secret, once.
 
-    setup.py BROKER GRAFANA
+    setup.py BROKER GRAFANA TOKENS [SERVICE=GID ...]
 
-BROKER gets the broker's password, GRAFANA that of its admin: files of mode 0400, owned by whoever runs this. A password
-that is there is kept; what follows from it is written anew. Status 2, and a line for each folder that is of no use.
+BROKER gets the broker's password, GRAFANA that of its admin: files of mode 0400, owned by whoever runs this; the group
+of the runs reads the broker's URL. TOKENS has a folder for each service, and `user` for people: each gets its token and
+the digests of all. The token of a SERVICE with a user of its own is given to its group. A password or token that is
+there is kept; what follows from it is written anew. Status 2, and a line for each folder that is of no use.
 """
 
 import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import divide_tokens
+from headrace.wire.errors import ConfigError
+
+USER = "user"
+"""The folder of TOKENS for people and their tools: the roles that are no service."""
 _VALKEY = """\
 requirepass {password}
 save ""
@@ -72,6 +80,19 @@ def write_problem(folder: Path, host: str, chown: str = "chown") -> str:
     return ""
 
 
+def enter_problem(folder: Path, host: str) -> str:
+    """A line about a folder that the group of the runs cannot read; empty if it can, or if there is none."""
+    if not folder.is_dir():
+        return ""
+    found = folder.stat()
+    by_group = found.st_gid == os.getgid() and found.st_mode & 0o050 == 0o050
+    if by_group or found.st_mode & 0o005 == 0o005:
+        return ""
+    group = os.getgid()
+    way_out = f"chgrp {group} {host} && chmod g+rx {host}"
+    return f"{host} ({owner(folder)}) cannot be read by group {group}, which reward and environment are in: {way_out}"
+
+
 def problems(root: Path, names: Mapping[str, str]) -> list[str]:
     """All lines; `root` is /, `names` has the variables of .env: what the mounts are called on the machine."""
     read = {"deploy/prometheus": "deploy/prometheus", "deploy/grafana": "deploy/grafana"}
@@ -84,11 +105,28 @@ def problems(root: Path, names: Mapping[str, str]) -> list[str]:
     found = write_problem(runs, names["RUNS"])
     for part in () if found else (names["RUN"], "cache"):
         found = found or write_problem(runs / part, f"{names['RUNS']}/{part}", "chown -R")
+    found = found or enter_problem(runs, names["RUNS"])
     lines.append(found and f"RUNS: {found}")
     return [line for line in lines if line]
 
 
 def warnings(root: Path, names: Mapping[str, str]) -> list[str]:
+    """Lines about what may be of no harm."""
+    return [*closed_config(root, names), *open_runs(root, names)]
+
+
+def open_runs(root: Path, names: Mapping[str, str]) -> list[str]:
+    """A line about RUNS, and one about the run, that more than their owner can write to."""
+    parts = {root / "runs": names["RUNS"], root / "runs" / names["RUN"]: f"{names['RUNS']}/{names['RUN']}"}
+    loose = {path: host for path, host in parts.items() if path.is_dir() and path.stat().st_mode & 0o022}
+    return [
+        f"RUNS: {host} ({owner(path)}) can be written to by others than its owner, reward and environment among them: "
+        f"chmod go-w {host}"
+        for path, host in loose.items()
+    ]
+
+
+def closed_config(root: Path, names: Mapping[str, str]) -> list[str]:
     """Lines about what lies in CONFIG and cannot be read: it may be the run's own, or nothing to it."""
     config = root / "config"
     if not os.access(config, os.R_OK | os.X_OK):
@@ -103,13 +141,13 @@ def warnings(root: Path, names: Mapping[str, str]) -> list[str]:
     ]
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, mode: int = 0o400) -> None:
     """Whole or not at all."""
     aside = path.with_name(f".{path.name}")
     aside.unlink(missing_ok=True)
     aside.touch(mode=0o600)
     aside.write_text(text, encoding="ascii")
-    aside.chmod(0o400)
+    aside.chmod(mode)
     aside.replace(path)
 
 
@@ -126,11 +164,29 @@ def make_secrets(broker: Path, grafana: Path) -> None:
     if not password or any(letter.isspace() or letter in "\"'\\#" for letter in password):
         sys.exit(f"{broker / 'password'}: the password must be ASCII without spaces, quotes, backslashes and #")
     write(broker / "valkey.conf", _VALKEY.format(password=password))
-    write(broker / "url", f"redis://:{quote(password, safe='')}@valkey:6379/0\n")
+    write(broker / "url", f"redis://:{quote(password, safe='')}@valkey:6379/0\n", 0o440)
     keep_password(grafana / "admin_password")
 
 
-def main(root: Path, broker: Path, grafana: Path, names: Mapping[str, str]) -> None:
+def make_tokens(tokens: Path, groups: Mapping[str, int]) -> None:
+    """The token of each role, in the folder of its service or in that of people; `groups`: service -> who reads it."""
+    folders = {role: tokens / role for role in Role}
+    divide_tokens({role: folder if folder.is_dir() else tokens / USER for role, folder in folders.items()})
+    for service, group in groups.items():
+        token = tokens / service / service
+        os.chown(token, -1, group)
+        token.chmod(0o440)
+
+
+def groups_of(words: Sequence[str]) -> dict[str, int]:
+    """Reads `reward=10002`."""
+    pairs = (word.partition("=") for word in words)
+    return {service: int(group) for service, _, group in pairs}
+
+
+def main(
+    root: Path, broker: Path, grafana: Path, tokens: Path, groups: Mapping[str, int], names: Mapping[str, str]
+) -> None:
     """Checks first, so that nothing is made where nothing can start."""
     for line in warnings(root, names):
         sys.stderr.write(f"{line}\n")
@@ -139,7 +195,12 @@ def main(root: Path, broker: Path, grafana: Path, names: Mapping[str, str]) -> N
         sys.stderr.write("".join(f"{line}\n" for line in found))
         sys.exit(2)
     make_secrets(broker, grafana)
+    try:
+        make_tokens(tokens, groups)
+    except (ConfigError, OSError) as error:
+        sys.exit(f"tokens: {error}")
 
 
 if __name__ == "__main__":
-    main(Path("/"), Path(sys.argv[1]), Path(sys.argv[2]), os.environ)
+    _, BROKER, GRAFANA, TOKENS, *GROUPS = sys.argv
+    main(Path("/"), Path(BROKER), Path(GRAFANA), Path(TOKENS), groups_of(GROUPS), os.environ)

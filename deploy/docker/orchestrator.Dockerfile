@@ -32,7 +32,9 @@ RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.tx
 
 FROM core AS cpu
 # A volume that is first mounted here belongs to the service's user: those of docker-compose.yml.
-RUN install -d -o 10001 -g 10001 /state/broker /state/hub /state/grafana /state/grafana-data /state/prometheus-data
+RUN install -d -o 10001 -g 10001 /state/broker /state/hub /state/grafana /state/grafana-data /state/prometheus-data \
+    /state/tokens/trainer /state/tokens/rollout /state/tokens/reward /state/tokens/environment /state/tokens/orchestrator \
+    /state/tokens/user
 RUN --mount=type=bind,from=wanted,source=/wanted/orchestrator.txt,target=/wanted/orchestrator.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \

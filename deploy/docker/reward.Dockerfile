@@ -31,6 +31,9 @@ RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.tx
     && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf
 
 FROM core AS cpu
+# The user of docker-compose.yml, which may write to its own folder of a run alone.
+RUN groupadd --gid 10002 headrace-reward \
+    && useradd --uid 10002 --gid 10002 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin headrace-reward
 # The sandbox of code rewards.
 RUN --mount=type=cache,target=/var/cache/apt,sharing=locked --mount=type=cache,target=/var/lib/apt,sharing=locked \
     rm -f /etc/apt/apt.conf.d/docker-clean \

@@ -1,6 +1,7 @@
 """`headrace prepare`: its command line."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from headrace.run.launch import inherited_environment
 from headrace.run.prepare import check_new, prepare_elsewhere
 from headrace.wire.environment import read_broker_url
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.layout import CONFINED, RunPaths
 
 
 def prepare(
@@ -27,6 +28,10 @@ def prepare(
     orchestrator: Annotated[
         str, typer.Option("--orchestrator", metavar="HOST:PORT", help="gRPC address of the orchestrator.")
     ] = "orchestrator:7000",
+    event_group: Annotated[
+        list[str] | None,
+        typer.Option("--event-group", metavar="SERVICE=GID", help="Group that may write to RUN/events/SERVICE alone."),
+    ] = None,
     accept_changed_code: Annotated[
         bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
     ] = False,
@@ -41,6 +46,7 @@ def prepare(
             run_dir,
             orchestrator=orchestrator,
             environment=inherited_environment(),
+            event_groups=_event_groups(event_group or ()),
             accept_changed_code=accept_changed_code,
         )
         said = "resumed" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
@@ -56,6 +62,17 @@ def prepare(
         if output.json:
             fields = {"run_dir": str(found.run_dir), "goes_on": found.goes_on, **dataclasses.asdict(found.data)}
             output.result(json_line(fields))
+
+
+def _event_groups(options: Sequence[str]) -> dict[str, int]:
+    """Service -> group. Raises ConfigError."""
+    found = {}
+    for option in options:
+        service, _, group = option.partition("=")
+        if service not in CONFINED or not group.isdecimal():
+            raise ConfigError(f"--event-group {option}: give SERVICE=GID, a number for one of {', '.join(CONFINED)}")
+        found[service] = int(group)
+    return found
 
 
 def _resolve(

@@ -1,9 +1,11 @@
 """The run directory: checks whether it may be used, and moves prepared files into it."""
 
 import contextlib
+import os
 import shutil
+import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.config.schema import RunFile
@@ -32,11 +34,12 @@ def check_fresh(run_dir: Path) -> None:
     if run_dir.exists() and not run_dir.is_dir():
         raise ConfigError(f"the run directory {run_dir} is a file")
     names = {path.name for path in run_dir.iterdir()} if run_dir.is_dir() else set()
-    if names.intersection(TRACES):
+    if has_begun(run_dir):
         raise ConfigError(
             f"{run_dir} already holds a run: continue it with --resume, or choose another folder with --run-dir"
         )
-    foreign = sorted(name for name in names.difference(PREPARED) if not name.startswith(atomic.ASIDE))
+    known = {*PREPARED, *TRACES}
+    foreign = sorted(name for name in names.difference(known) if not name.startswith(atomic.ASIDE))
     if foreign:
         raise ConfigError(f"{run_dir} is not empty ({foreign[0]}): choose another folder with --run-dir")
 
@@ -84,6 +87,41 @@ def make_private(absent: Sequence[Path]) -> None:
         absent[0].mkdir(mode=0o700)
 
 
+def let_group_read(run_dir: Path) -> None:
+    """Lets the group of this process read the run directory: services may have users of their own.
+
+    Raises ConfigError.
+    """
+    found = run_dir.stat()
+    if found.st_mode & 0o005 == 0o005 or (found.st_gid == os.getegid() and found.st_mode & 0o050 == 0o050):
+        return
+    try:
+        os.chown(run_dir, -1, os.getegid())
+        run_dir.chmod(stat.S_IMODE(found.st_mode) | 0o050)
+    except OSError as error:
+        raise ConfigError(f"{run_dir} cannot be made readable to its group ({error.strerror}): chmod g+rx it") from None
+
+
+def make_event_folders(run_dir: Path, services: Sequence[str], groups: Mapping[str, int]) -> None:
+    """Makes `events/SERVICE/` of each service, writable by its group, if it has one of its own.
+
+    Raises ConfigError for a group that this process is not a member of.
+    """
+    for service in services:
+        folder = RunPaths(run_dir).own_events(service)
+        folder.mkdir(parents=True, exist_ok=True)
+        if service not in groups:
+            continue
+        try:
+            os.chown(folder, -1, groups[service])
+            folder.chmod(0o775)
+        except OSError as error:
+            raise ConfigError(
+                f"{folder} cannot be given to group {groups[service]} ({error.strerror}): only its owner can, and as a "
+                "member of the group"
+            ) from None
+
+
 def take_away(absent: Sequence[Path]) -> None:
     """Removes the run directory of a failed start, and the empty folders above it."""
     if absent:
@@ -119,7 +157,14 @@ def publish(run_dir: Path, folder: Path) -> None:
 
 def has_begun(run_dir: Path) -> bool:
     """Whether a run has begun here; otherwise it was prepared at most."""
-    return any((run_dir / name).exists() for name in TRACES)
+    return any(_is_trace(run_dir / name) for name in TRACES)
+
+
+def _is_trace(path: Path) -> bool:
+    # `prepare` makes the folders of event logs: their owners cannot, where the run directory is read-only to them.
+    if path == RunPaths(path.parent).events:
+        return any(not inner.is_dir() for inner in path.rglob("*"))
+    return path.exists()
 
 
 def _get(tables: dict[str, object], name: str) -> object:

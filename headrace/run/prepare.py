@@ -9,6 +9,7 @@ import dataclasses
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from headrace.config import run_dir as folders
@@ -24,7 +25,8 @@ from headrace.run.own_code import staged_code, staged_environment
 from headrace.run.played import check_same_environment
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
-from headrace.wire.access.tokens import make_tokens
+from headrace.wire.access.tokens import make_tokens, remove_tokens
+from headrace.wire.environment import TOKENS
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
@@ -52,12 +54,15 @@ def prepare_elsewhere(
     *,
     orchestrator: str,
     environment: Mapping[str, str],
+    event_groups: Mapping[str, int] = MappingProxyType({}),
     accept_changed_code: bool = False,
 ) -> Prepared:
     """Checks the config and the data, and writes the run directory; an existing run is continued.
 
-    `orchestrator`: the host:port of its gRPC server. The broker's password is not written: services take the whole URL
-    from their environment. Raises ConfigError or DataError; folders that did not exist before are then removed again.
+    `orchestrator`: the host:port of its gRPC server. `event_groups`: the group of each service that may write to its
+    own folder of the run directory alone. The broker's password is not written: services take the whole URL from their
+    environment; nor are tokens, if HEADRACE_TOKENS names a folder. Raises ConfigError or DataError; folders that did
+    not exist before are then removed again.
     """
     run_dir = run_dir.resolve()
     goes_on = folders.has_begun(run_dir)
@@ -73,6 +78,7 @@ def prepare_elsewhere(
     check_input(resolved, has_model=to_make is None)
     check_around(resolved, fresh=not goes_on)
     absent = folders.absent_folders(run_dir)
+    folders.make_private(absent)
     lock = RunLock(run_dir)
     try:
         if to_make and not (goes_on and config.model.path.is_dir()):
@@ -90,8 +96,9 @@ def prepare_elsewhere(
             environment_digest=check_same_environment(resolved, run_dir),
         )
         write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
-        # Services may see the run directory read-only.
-        make_tokens(RunPaths(run_dir).tokens)
+        _share(run_dir, environment)
+        played_by = ("environment",) if config.environment.on else ()
+        folders.make_event_folders(run_dir, ("reward", *played_by), event_groups)
         # Each is loaded and checked by its own service at its start: this process may have neither torch nor a sandbox.
         with staged_code(resolved, run_dir, resume=goes_on, accept_changed=accept_changed_code) as code:
             if code is not None:
@@ -101,7 +108,7 @@ def prepare_elsewhere(
                 played.publish()
         _copy_tokenizer(config.model.path, run_dir)
         # The orchestrator's comes last: a process that waits for it waits for all of them.
-        for service in ("reward", "rollout", *(("environment",) if config.environment.on else ()), "orchestrator"):
+        for service in ("reward", "rollout", *played_by, "orchestrator"):
             _write(told, place, service)
     except BaseException:
         folders.drop_stage(run_dir)
@@ -116,6 +123,15 @@ def check_new(resolved: Resolved) -> None:
     """Raises ConfigError if a new run of this config finds no broker, or one that holds the streams of its id."""
     _check_url(resolved)
     check_around(resolved, fresh=True)
+
+
+def _share(run_dir: Path, environment: Mapping[str, str]) -> None:
+    """Makes the tokens, as services may see the run directory read-only; removes them if services have others."""
+    folders.let_group_read(run_dir)
+    if environment.get(TOKENS):
+        remove_tokens(RunPaths(run_dir).tokens)
+    else:
+        make_tokens(RunPaths(run_dir).tokens)
 
 
 def _write(config: RunFile, place: MachineLayout, service: str) -> Path:

@@ -20,6 +20,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.http import HttpPolicy, admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.own_code import checked_digest, environment_code, recorded_files
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
@@ -36,7 +37,8 @@ async def serve(settings: EnvironmentSettings) -> int:
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     worker_id, directory = worker_name(settings), ReplicaDirectory()
-    events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4))
+    folder = settings.events or RunPaths(settings.run_dir).own_events("environment")
+    events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4), folder=folder)
     turns = TurnClient(directory)
     warnings, broken = EpisodeWarnings(events, deterministic=settings.deterministic), _Broken(shutdown)
     failing = report_to(EnvironmentHealth(table.outage_s), broken.take)

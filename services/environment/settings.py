@@ -138,6 +138,8 @@ class EnvironmentSettings(ServiceSettings):
     """All settings of the environment service. Built once in `__main__`, passed down, never looked up."""
 
     environment: EnvironmentTable = EnvironmentTable()
+    events: Path | None = None
+    """Folder of its event log, as it is mounted here; none = RUN/events/environment."""
     context_length: int = Field(0, ge=0)
     """Longest context and completion together; 0 = the model's own limit."""
     deterministic: bool = False

@@ -16,6 +16,7 @@ from headrace.wire.http import HttpPolicy, admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve as serve_rpc
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
@@ -41,7 +42,8 @@ async def serve(settings: RewardSettings) -> int:
     widen_threads(settings.reward.concurrency)
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    events = EventLog(settings.run_dir, f"reward-{settings.instance}", secrets.token_hex(4))
+    folder = settings.events or RunPaths(settings.run_dir).own_events("reward")
+    events = EventLog(settings.run_dir, f"reward-{settings.instance}", secrets.token_hex(4), folder=folder)
     rubrics = make_rubrics(settings)
     await rubrics.load()
     scorer = GroupScorer(rubrics, events)

@@ -106,3 +106,5 @@ class RewardSettings(ServiceSettings):
     """All settings of the reward service. Built once in `__main__`, passed down, never looked up."""
 
     reward: RewardTable = RewardTable()
+    events: Path | None = None
+    """Folder of its event log, as it is mounted here; none = RUN/events/reward."""

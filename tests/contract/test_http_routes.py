@@ -130,7 +130,7 @@ def is_asked_at_random(served: Served, route: Route, defined: Mapping[str, Schem
     def ask(target: str, body: bytes) -> None:
         access = process.current()
         assert access is not None
-        bearer = {"Authorization": f"Bearer {access.token if route.path == '/drain' else TOKEN}"}
+        bearer = {"Authorization": f"Bearer {access.tokens().token if route.path == '/drain' else TOKEN}"}
         content = body if route.method != "GET" else b""
         answer = served.ask(route.method, target, content=content, headers={**JSON, **bearer})
         assert answer.status_code < 500 or answer.status_code == 503, (route, answer.text)

@@ -116,12 +116,8 @@ UNTIL_STOPPED = (
 )
 """The first is stopped by the second."""
 
-SECRETS = (
-    Case(line="mkdir -p my-run/broker && password=$(openssl rand -hex 24)", says=""),
-    Case(line='printf %s "$password" > my-run/broker/password', says=""),
-    Case(line="""printf 'redis://:%s@valkey:6379/0' "$password" > my-run/broker/url""", says=""),
-)
-"""In one shell, before KUBERNETES."""
+SECRETS = (Case(line="deploy/kubernetes/secrets.sh my-run/secrets", says=""),)
+"""Before KUBERNETES."""
 
 _WITHOUT_A_CLUSTER = "--dry-run=client --output yaml"
 KUBERNETES = (
@@ -176,6 +172,12 @@ BEFORE_UP = (
         replaced=(("my-password", "$FOLDER/my-password"),),
     ),
     Case(
+        line="docker compose run --rm --no-deps -T --entrypoint rm setup /state/tokens/reward/reward",
+        says="",
+        # Nothing is there to be removed yet.
+        replaced=(("rm setup", "rm setup -f"),),
+    ),
+    Case(
         line="docker compose run --rm --no-deps -T --entrypoint sh setup -c"
         " 'umask 077; cat > /state/hub/token' < my-token",
         says="",
@@ -227,6 +229,19 @@ ELSEWHERE = {
         "tests/e2e/compose/test_nodes.py",
         "deploy/compose/nodes.yml",
     ),
+    "docker compose exec orchestrator-cpu cat /run/user-tokens/operator": (
+        "tests/e2e/compose/test_doors.py",
+        '"/run/user-tokens/operator"',
+    ),
+    "rm my-run/secrets/tokens/reward": ("tests/integration/kubernetes/test_tokens.py", "token.unlink()"),
+    "docker compose up --detach --force-recreate": (
+        "tests/e2e/compose/test_doors.py",
+        '"up", "--detach", "--force-recreate"',
+    ),
+    "docker compose exec orchestrator-cpu headrace pause --url http://127.0.0.1:8080": (
+        "tests/e2e/compose/test_doors.py",
+        '"orchestrator-cpu", "headrace", "pause", "--url"',
+    ),
     "docker compose --profile cpu --profile environment up": (
         "tests/e2e/compose/test_episodes.py",
         '"cpu,environment"',
@@ -246,7 +261,11 @@ ELSEWHERE = {
     ),
     "kubectl -n headrace exec orchestrator-0 -c orchestrator -- headrace check /runs/demo": (
         "tests/integration/kubernetes/test_real_node.py",
-        "(exec orchestrator-0 .*)",
+        "(exec orchestrator-0 .* headrace check .*)",
+    ),
+    "kubectl -n headrace exec orchestrator-0 -c orchestrator -- cat /run/secrets/user-tokens/operator": (
+        "tests/integration/kubernetes/test_real_node.py",
+        "(exec orchestrator-0 .* cat .*)",
     ),
     "kubectl -n headrace cp -c orchestrator orchestrator-0:/runs/demo/export my-model": (
         "tests/integration/kubernetes/test_real_node.py",
@@ -305,6 +324,8 @@ NOT_HERE = {
     "kubectl -n headrace port-forward service/orchestrator 8080:8080": _CLUSTER,
     "kubectl delete namespace headrace": _CLUSTER,
     "kubectl -n headrace wait --for=condition=Ready pod -l app.kubernetes.io/component=trainer --timeout=30m": _CLUSTER,
+    "kubectl -n headrace scale statefulset/orchestrator --replicas=0": _CLUSTER,
+    "kubectl -n headrace wait --for=delete pod/orchestrator-0 --timeout=5m": _CLUSTER,
     "kubectl -n headrace rollout restart statefulset/orchestrator deployment/rollout deployment/reward": _CLUSTER,
     "kubectl -n headrace rollout status deployment/rollout --timeout=1h": _CLUSTER,
     """kubectl -n headrace patch job trainer --patch '{"spec": {"suspend": true}}'""": _CLUSTER,

@@ -105,7 +105,7 @@ def test_without_a_cluster(case: Case, overlay: Reader) -> None:
 
 
 def test_the_secrets_of_the_walk_agree(overlay: Reader) -> None:
-    folder = overlay.folder / "my-run" / "broker"
+    folder = overlay.folder / "my-run" / "secrets" / "broker"
     password = (folder / "password").read_text()
     assert re.fullmatch(r"[0-9a-f]{48}", password)
     assert (folder / "url").read_text() == f"redis://:{password}@valkey:6379/0"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headrace.wire.rundir.layout import RunPaths
 from tests.e2e.harness import DEADLINE_S, TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -110,7 +111,7 @@ def test_reward_replicas_share_the_work_and_come_and_go(start: Callable[..., Tin
     hurry(run)
     assert run.finish()["steps"] == 30
     run.check()
-    events = [path.name for path in (run.run_dir / "events").iterdir()]
+    events = [path.name for path in RunPaths(run.run_dir).event_files("reward")]
     assert sum(name.startswith("reward-0") for name in events) and sum(name.startswith("reward-1") for name in events)
 
 

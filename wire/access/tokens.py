@@ -1,6 +1,7 @@
 """Tokens of a run's roles: a folder with `ROLE`, the token, and `accepted.json`, the SHA-256 digests that are accepted.
 
-A service reads its own token and the digests, no other token: what it could tell of the others opens nothing.
+A service reads its own token and the digests, no other token: what it could tell of the others opens nothing. Local
+processes share one folder; a deployment gives each service a folder with its own token alone (HEADRACE_TOKENS).
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from pydantic import TypeAdapter
 
 from headrace.wire.access.roles import Role
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.atomic import move
+from headrace.wire.rundir.atomic import move, replaced_file
 
 ACCEPTED = "accepted.json"
 TOKEN_BYTES = 32
@@ -73,6 +74,36 @@ def make_tokens(folder: Path) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
+def divide_tokens(folders: Mapping[Role, Path]) -> None:
+    """Makes the missing token of each role in its folder, and writes the digests of all roles to every folder.
+
+    The folders exist; roles may share one. A token is 0400, digests are 0444. A token that is there is kept. Raises
+    OSError, and ConfigError for an empty token.
+    """
+    for role, folder in folders.items():
+        if not (folder / role).exists():
+            _write_aside(folder / role, secrets.token_hex(TOKEN_BYTES), 0o400)
+    tokens = {role: (folder / role).read_text(encoding="ascii").strip() for role, folder in folders.items()}
+    for role, token in tokens.items():
+        if not token:
+            raise ConfigError(f"{folders[role] / role} is empty: remove it, and a token is made")
+    digests = json.dumps({role: [digest_of(token)] for role, token in tokens.items()})
+    for folder in set(folders.values()):
+        _write_aside(folder / ACCEPTED, digests, 0o444)
+
+
+def remove_tokens(folder: Path) -> None:
+    """Removes the tokens of all roles: those of a run whose services have got tokens elsewhere. Raises ConfigError."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: tokens that no service uses any more cannot be removed ({error.strerror}): remove the folder"
+        ) from error
+
+
 def read_access(folder: Path, role: Role) -> Access:
     """Reads a role's token and the digests. Raises ConfigError for a folder that has not both."""
     try:
@@ -82,13 +113,22 @@ def read_access(folder: Path, role: Role) -> Access:
         text = error.strerror if isinstance(error, OSError) else f"{ACCEPTED} holds no digests by role"
         raise ConfigError(
             f"{folder}: no tokens for {role} ({text}): `headrace train` and `headrace prepare` make them in "
-            "RUN/run/tokens; HEADRACE_TOKENS names another folder"
+            "RUN/run/tokens; HEADRACE_TOKENS names another folder, which the deployment fills"
         ) from error
     if not token:
-        raise ConfigError(f"{folder / role} is empty: it must hold the token of {role}")
+        raise ConfigError(
+            f"{folder / role} is empty: it must hold the token of {role} (Kubernetes: deploy/kubernetes/secrets.sh)"
+        )
     return Access(token, digests)
 
 
 def _write(path: Path, text: str) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(text)
+
+
+def _write_aside(path: Path, text: str, mode: int) -> None:
+    """Whole or not at all."""
+    with replaced_file(path, durable=False) as aside:
+        _write(aside, text)
+        aside.chmod(mode)

@@ -1,5 +1,8 @@
 """`RUN/events/SERVICE-LIFE.jsonl`: what each process did; the history checker reads it after the run, or the crash.
 
+Services that run code of others (`CONFINED`) write to a folder of their own, `RUN/events/SERVICE/SERVICE-LIFE.jsonl`:
+of the run directory a deployment lets them write to nothing else.
+
 Every event has `t` (unix seconds) and `event`, its name; `EVENTS` has the keys of each.
 """
 
@@ -72,6 +75,11 @@ EVENTS: Mapping[str, EventKind] = {
     "code_changed": EventKind(("before", "after", "files")),
 }
 """Name -> what such an event holds."""
+OF_CONFINED: Mapping[str, frozenset[str]] = {
+    "environment": frozenset({"group_generated", "abstentions_high", "segments_many", "determinism_broken"}),
+    "reward": frozenset({"group_scored"}),
+}
+"""Service that runs code of others -> the events that it writes; others in its folder are forged."""
 FREQUENT = frozenset(name for name, kind in EVENTS.items() if kind.frequent)
 _HEAD = re.compile(rb'\{"t":-?\d+(?:\.\d+)?,"event":"(\w+)"')
 """How `EventLog` begins a line; lines of others are parsed."""
@@ -83,8 +91,9 @@ class EventLog:
     A line is handed to the kernel before `append` returns: it survives the death of the process, not of the machine.
     """
 
-    def __init__(self, run_dir: Path, service: str, life: str | int) -> None:
-        folder = RunPaths(run_dir).events
+    def __init__(self, run_dir: Path, service: str, life: str | int, *, folder: Path | None = None) -> None:
+        """`folder`: where it lies, for a service that has a folder of its own; none = RUN/events."""
+        folder = folder or RunPaths(run_dir).events
         self.path = folder / f"{service}-{life}.jsonl"
         with writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)

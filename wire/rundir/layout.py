@@ -10,6 +10,9 @@ from typing import overload
 
 _LAUNCH = "`headrace train`, `prepare`"
 _DEMO = "`headrace demo`, `prepare --demo`"
+CONFINED = ("environment", "reward")
+"""Services that run code of users and programs of the policy: the run directory is read-only to them in a deployment,
+but for `events/SERVICE/`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,8 @@ class RunPaths:
     )
     events = RunEntry(
         "events/",
-        "what each process did, one file a life; `headrace check` reads it",
+        "what each process did, one file a life; those of reward and environment in a folder each; `headrace check` "
+        "reads them",
         "each process its own file",
         lost="costs the proofs of `headrace check` that need it",
     )
@@ -291,9 +295,30 @@ class RunPaths:
         """The checkpoint of one step."""
         return self.checkpoints / f"step-{step:06d}"
 
+    def own_events(self, service: str) -> Path:
+        """The folder for event logs of one of the `CONFINED` services."""
+        return self.events / service
+
     def event_files(self, service: str = "") -> list[Path]:
         """The event logs of a service, or of all processes, by name."""
-        return sorted(self.events.glob(f"{service}-*.jsonl" if service else "*.jsonl"))
+        found = list(self.events.glob(f"{service}-*.jsonl" if service else "*.jsonl"))
+        for name in (service,) if service else CONFINED:
+            found += (path for path in self._of_confined(name) if _is_log(path, name))
+        return sorted(found, key=lambda path: path.name)
+
+    def odd_event_files(self) -> list[Path]:
+        """What is no log of theirs in the folders of the `CONFINED` services: no reader opens it."""
+        links = [self.own_events(name) for name in CONFINED if self.own_events(name).is_symlink()]
+        return links + [path for name in CONFINED for path in self._of_confined(name) if not _is_log(path, name)]
+
+    def _of_confined(self, service: str) -> list[Path]:
+        folder = self.own_events(service)
+        return [] if folder.is_symlink() else sorted(folder.glob("*.jsonl"))
+
+
+def _is_log(path: Path, service: str) -> bool:
+    """Named after its service, no link, which could lead to a file that the writer cannot read, and no pipe."""
+    return path.name.startswith(f"{service}-") and path.is_file() and not path.is_symlink()
 
 
 def rollout_file(folder: Path, step: int) -> Path:

@@ -14,6 +14,7 @@ from headrace.wire.journal import (
     StepDoneRecord,
     read_journal,
 )
+from headrace.wire.rundir.events import OF_CONFINED
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 
@@ -152,11 +153,13 @@ def read_history(run_dir: Path) -> RunHistory:
         _read_journal(history)
     except (JournalDamagedError, OSError) as error:
         history.damage.append(f"the journal is damaged: {error}")
+    odd = [path.relative_to(run_dir).as_posix() for path in RunPaths(run_dir).odd_event_files()]
+    history.damage += [f"{name} is no event log of its service, and was not read" for name in odd]
     last = 0.0
     for path in _event_files(run_dir):
         name = path.relative_to(run_dir).as_posix()
         for number, _, record in numbered_records(path, name, history.damage):
-            lacks = missing_field(record)
+            lacks = missing_field(record) or _foreign(path, record)
             if lacks:
                 history.damage.append(f"{name} line {number} {lacks}")
                 continue
@@ -168,6 +171,14 @@ def read_history(run_dir: Path) -> RunHistory:
                 last, history.has_ended = at, event["event"] == "run_ended"
                 history.ended_version = cast(int, event["version"]) if history.has_ended else -1
     return history
+
+
+def _foreign(path: Path, event: Record) -> str:
+    """What is wrong, in words, with an event in the folder of a service that never writes it; empty if it does."""
+    service = path.parent.name
+    if service in OF_CONFINED and event["event"] not in OF_CONFINED[service]:
+        return f"({event['event']}) is no event of {service}"
+    return ""
 
 
 def _event_files(run_dir: Path) -> list[Path]:

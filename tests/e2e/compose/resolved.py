@@ -66,6 +66,7 @@ def facts(one: Service) -> dict[str, Any]:
         "entrypoint": _words(one.get("entrypoint")),
         "command": _words(one.get("command")),
         "user": one["user"],
+        "groups": list(one.get("group_add", ())),
         "tmpfs": list(one["tmpfs"]),
         "shm": _bytes(one.get("shm_size", 0)),
         "ulimits": one.get("ulimits", {}),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.rundir.layout import CONFINED
 from tests.e2e.compose.engine import need_engine
 from tests.e2e.compose.project import Project
 from tests.e2e.compose.resolved import ROOT, parse, variables
@@ -44,7 +45,8 @@ def test_each_profile_starts_what_it_says() -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_container_is_held_tightly(name: str) -> None:
     one = SERVICES[name]
-    assert one["user"] == "10001:10001"
+    own = {"reward": 10002, "environment": 10003}.get(name, 10001)
+    assert one["user"] == f"{own}:{own}"
     assert one["read_only"] is True and one["init"] is True
     assert one["cap_drop"] == ["ALL"] and "cap_add" not in one
     assert one["security_opt"] == ["no-new-privileges:true", *(SANDBOX if name == "environment" else [])]
@@ -185,14 +187,52 @@ def test_secrets_are_files_and_stand_in_no_environment() -> None:
     for name, one in SERVICES.items():
         environment = one.get("environment", {})
         shown = {key: value for key, value in environment.items() if re.search(r"PASSWORD|TOKEN|SECRET|URL", key)}
+        # Files and folders.
         assert all(
-            re.search("_(FILE|PATH)$", key) and str(value).startswith("/run/") for key, value in shown.items()
+            re.search("_(FILE|PATH|TOKENS)$", key) and str(value).startswith("/run/") for key, value in shown.items()
         ), name
     mounted = {name: {str(volume) for volume in one.get("volumes", ())} for name, one in SERVICES.items()}
     who = {name for name, volumes in mounted.items() if any("grafana-secret" in volume for volume in volumes)}
     assert who == {"setup", "grafana"}
     writers = {name for name, volumes in mounted.items() if any(re.match(r"\w+-secret:[^:]+$", v) for v in volumes)}
     assert writers == {"setup"}
+
+
+def test_a_service_mounts_the_token_of_its_own_role_and_no_other() -> None:
+    made: dict[str, str] = {}
+    owners: dict[tuple[str, str], set[str]] = {}
+    for name, one in SERVICES.items():
+        mounted = [str(volume).split(":") for volume in one.get("volumes", ())]
+        for source, target, *options in [volume for volume in mounted if len(volume) > 1 and "token" in volume[1]]:
+            if name == "setup":
+                made[source] = target
+                continue
+            assert options == ["ro"], name
+            owners.setdefault((source, target), set()).add(name)
+    roles = {"trainer", "rollout", "reward", "environment", "orchestrator"}
+    assert made == {f"{role}-secret": f"/state/tokens/{role}" for role in (*roles, "user")}
+    both = {"orchestrator", "orchestrator-cpu"}
+    own = {role: {name for name in SERVICES if name.partition("-")[0] == role} for role in roles}
+    wanted = {(f"{role}-secret", "/run/tokens"): names for role, names in own.items()}
+    assert owners == {**wanted, ("user-secret", "/run/user-tokens"): both}
+    file = variables()["OPERATOR_TOKEN_FILE"]
+    asked = {name: one.get("environment", {}).get("HEADRACE_OPERATOR_TOKEN_FILE") for name, one in SERVICES.items()}
+    assert {name for name, value in asked.items() if value == file} == both
+    assert set(asked.values()) == {file, None} and file == "/run/user-tokens/operator"
+
+
+def test_those_that_run_code_of_others_have_users_and_groups_of_their_own() -> None:
+    users = {name: one["user"] for name, one in SERVICES.items()}
+    own = {name: user for name, user in users.items() if not user.startswith("10001:")}
+    assert own.keys() == set(CONFINED) and len(set(own.values())) == len(own)
+    groups = [f"{name}={user.partition(':')[2]}" for name, user in sorted(own.items(), reverse=True)]
+    for name in ONCE:
+        words = SERVICES[name]["command" if name == "setup" else "entrypoint"]
+        assert [word for word in words if "=" in word] == groups, name
+        assert SERVICES[name]["group_add"] == [group.partition("=")[2] for group in groups], name
+    # The group of the runs: they read, and the mode of what is there lets no member write.
+    assert {tuple(SERVICES[name]["group_add"]) for name in own} == {(variables()["RUNS_GID"],)}
+    assert {user.partition(":")[2] for name, user in users.items() if name not in own} == {variables()["RUNS_GID"]}
 
 
 def test_a_variable_names_one_gpu() -> None:

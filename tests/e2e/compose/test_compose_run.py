@@ -100,9 +100,10 @@ def test_every_container_is_well_and_none_runs_as_root(running: tuple[Project, W
     shown = until(lambda: healthy(project), "all to be healthy", seconds=120, detail=project.logs, every_s=1.0)
     assert shown >= {"valkey", "prometheus", "orchestrator-cpu", "reward", "rollout-cpu", "trainer-cpu"}
     for one in project.containers():
-        assert one["Config"]["User"] == "10001:10001" and one["HostConfig"]["ReadonlyRootfs"]
+        user = "10002" if service_of(one) == "reward" else "10001"
+        assert one["Config"]["User"] == f"{user}:{user}" and one["HostConfig"]["ReadonlyRootfs"]
         assert docker("exec", one["Id"], "cat", "/proc/1/status").count("CapEff:\t0000000000000000") == 1
-        assert docker("exec", one["Id"], "id", "-u").strip() == "10001"
+        assert docker("exec", one["Id"], "id", "-u").strip() == user
 
 
 def healthy(project: Project) -> set[str]:
@@ -110,11 +111,14 @@ def healthy(project: Project) -> set[str]:
     return set(found) if all(state == "healthy" for state in found.values()) else set()
 
 
-def test_secrets_are_readable_by_the_services_user_alone(running: tuple[Project, Watch]) -> None:
+def test_secrets_are_readable_by_the_services_users_alone(running: tuple[Project, Watch]) -> None:
     project, _ = running
     for one in project.of("orchestrator-cpu") + project.of("valkey"):
-        modes = docker("exec", one["Id"], "sh", "-c", "stat -c '%a %u' /run/broker/*").splitlines()
-        assert set(modes) == {"400 10001"}
+        modes = docker("exec", one["Id"], "sh", "-c", "stat -c '%n %a %u:%g' /run/broker/*").splitlines()
+        found = dict(mode.removeprefix("/run/broker/").split(" ", 1) for mode in modes)
+        # Services with users of their own are in the group of the runs.
+        assert found.pop("url") == "440 10001:10001"
+        assert found == {"password": "400 10001:10001", "valkey.conf": "400 10001:10001"}
         assert "redis://:" not in json.dumps(one["Config"]["Env"] + one["Args"])
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.compose.edges import Watch
 from tests.e2e.compose.engine import engine_images, need_engine
+from tests.e2e.compose.inside import LIST, TRY, WRITABLE
 from tests.e2e.compose.project import Project, docker
 from tests.e2e.episodes import played_run
 from tests.waiting import until
@@ -23,7 +24,7 @@ RUN_ARGS = "/config/run.toml --run.max-steps 100000 --eval.every 1000 --environm
 SPY = """
 import json, os, socket
 
-PLACES = ("/run/broker/url", "/runs/played/config/orchestrator.json", "/runs/played/journal", "/config/run.toml")
+PLACES = ("/run/broker/url", "/run/tokens", "/runs/played/config", "/runs/played/journal", "/config/run.toml")
 
 class Spy:
     def reset(self, task, rollout_id, attempt):
@@ -128,6 +129,23 @@ def test_a_child_in_the_container_sees_neither_secrets_nor_the_network(running: 
     assert found["network"] == "OSError" and len(found["processes"]) < 5, found
     named = set(found["variables"])
     assert "GIVEN" in named and not {name for name in named if "BROKER" in name or name == "NOT_GIVEN"}, named
+
+
+def test_the_service_may_write_to_its_own_event_logs_and_to_nothing_else_of_any_run(
+    running: tuple[Project, Watch],
+) -> None:
+    project, _ = running
+    own = "/runs/played/events/environment"
+    writable = json.loads(project.python("environment", WRITABLE))
+    assert writable[0] == own and all(path.startswith(f"{own}/environment-") for path in writable[1:]), writable
+    others = ("", "/journal", "/checkpoints", "/events/reward", "/config")
+    places = ["/runs", *(f"/runs/played{name}" for name in others)]
+    acts = [*(("create", place) for place in places), ("rename", "/runs/played/journal"), ("chmod", own)]
+    refused = json.loads(project.python("environment", TRY, json.dumps(acts)))
+    assert set(refused) <= {"Permission denied", "Operation not permitted"}, refused
+    assert json.loads(project.python("environment", TRY, json.dumps([("create", own)]))) == [""]
+    files = json.loads(project.python("environment", LIST, "/run/tokens"))
+    assert files == ["/run/tokens/accepted.json", "/run/tokens/environment"]
 
 
 def test_under_dockers_own_profile_the_start_is_refused_with_the_way_out(

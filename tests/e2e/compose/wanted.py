@@ -10,8 +10,11 @@ _USER = "10001:10001"
 _GIB = 1 << 30
 _ARGS = {"PYTHON_IMAGE", "VERSION"}
 _RUN = {"HEADRACE_INSTANCE", "HEADRACE_ANNOUNCE", "HEADRACE_BROKER__URL_FILE", "HEADRACE_ORCHESTRATOR_ADDRESS"}
-_RUN |= {"HEADRACE_RUN_DIR", "HF_HOME"}
-_MOUNTS = ("/config", "/models", "/run/broker", "/runs")
+_RUN |= {"HEADRACE_RUN_DIR", "HEADRACE_TOKENS", "HF_HOME"}
+_PREPARED = ("/config", "/models", "/run/broker", "/runs")
+_MOUNTS = (*_PREPARED, "/run/tokens")
+_CONFINED = ["10002", "10003"]
+"""The groups of reward and environment, each of which is a user of its own."""
 _DONE, _WELL = "service_completed_successfully", "service_healthy"
 _TRAINER_GPU, _ROLLOUT_GPU = [("nvidia", "0", "gpu")], [("nvidia", "1", "gpu")]
 
@@ -29,6 +32,7 @@ def _service(image: Facts, *, memory: int, start: int, mounts: Iterable[str], **
         "entrypoint": [],
         "command": [],
         "user": _USER,
+        "groups": [],
         "tmpfs": ["/tmp:size=1g"],
         "shm": 0,
         "ulimits": {},
@@ -63,6 +67,7 @@ _GPU: Facts = {
     "environment": frozenset(_RUN | {"NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"}),
 }
 _PREPARE = ["headrace", "prepare", "--run-dir", "/runs/demo"]
+_PREPARE += ["--event-group", "reward=10002", "--event-group", "environment=10003"]
 _TAKES_GPUS = shlex.split("python -P gpus.py --count 1 --locks /runs/.gpus -- python -P -m headrace.services.rollout")
 _SETUP = _once(
     _ORCHESTRATOR,
@@ -70,9 +75,11 @@ _SETUP = _once(
     mounts=(
         *("/runs", "/config", "/models", "/deploy/prometheus", "/deploy/grafana"),
         *(f"/state/{name}" for name in ("broker", "hub", "grafana", "grafana-data", "prometheus-data")),
+        *(f"/state/tokens/{name}" for name in ("trainer", "rollout", "reward", "environment", "orchestrator", "user")),
     ),
+    groups=_CONFINED,
     entrypoint=["python", "-I", "setup.py"],
-    command=["/state/broker", "/state/grafana"],
+    command=["/state/broker", "/state/grafana", "/state/tokens", "reward=10002", "environment=10003"],
     environment=frozenset({"CONFIG", "MODELS", "RUNS", "RUN"}),
 )
 _SETUP["memory"] = 256 << 20
@@ -128,15 +135,26 @@ _GRAFANA = _service(
 
 def _common(memory: int, start: int, name: str, image: Facts, **rest: Any) -> Facts:
     """A service of headrace's own, without a GPU."""
-    own = {"command": _config(name), "environment": frozenset(_RUN), **rest}
-    return _service(image, memory=memory, start=start, mounts=_MOUNTS, **own)
+    own = {"command": _config(name), "environment": frozenset(_RUN), "mounts": _MOUNTS, **rest}
+    return _service(image, memory=memory, start=start, **own)
+
+
+def _confined(user: str, *of: Any, **rest: Any) -> Facts:
+    """One that runs code of others: a user of its own, who is in the group of the runs."""
+    return _common(*of, user=f"{user}:{user}", groups=["10001"], **rest)
+
+
+def _orchestrator(**rest: Any) -> Facts:
+    environment = frozenset(_RUN | {"HEADRACE_OPERATOR_TOKEN_FILE"})
+    mounts = (*_MOUNTS, "/run/user-tokens")
+    return _common(4, 60, "orchestrator", _ORCHESTRATOR, environment=environment, mounts=mounts, **rest)
 
 
 _REWARD_AFTER = {"valkey": _WELL, "orchestrator": _WELL, "orchestrator-cpu": _WELL}
 _SHARED = {
     "setup": _SETUP,
     "valkey": _VALKEY,
-    "reward": _common(8, 60, "reward", _REWARD, after=_REWARD_AFTER),
+    "reward": _confined("10002", 8, 60, "reward", _REWARD, after=_REWARD_AFTER),
     "prometheus": _PROMETHEUS,
 }
 CPU: dict[str, Facts] = {
@@ -144,13 +162,14 @@ CPU: dict[str, Facts] = {
     "prepare-cpu": _once(
         _TRAINER_CPU,
         memory=8,
-        mounts=(*_MOUNTS, "/run/hub"),
+        mounts=(*_PREPARED, "/run/hub"),
+        groups=_CONFINED,
         entrypoint=_PREPARE,
         command=["--demo"],
         environment=frozenset(_RUN | {"HF_TOKEN_PATH"}),
         after={"setup": _DONE, "valkey": _WELL},
     ),
-    "orchestrator-cpu": _common(4, 60, "orchestrator", _ORCHESTRATOR, after={"valkey": _WELL, "prepare-cpu": _DONE}),
+    "orchestrator-cpu": _orchestrator(after={"valkey": _WELL, "prepare-cpu": _DONE}),
     "rollout-cpu": _common(8, 120, "rollout", _ROLLOUT_CPU, after={"orchestrator-cpu": _WELL}),
     "trainer-cpu": _common(
         8, 300, "trainer", _TRAINER_CPU, grace=120, restart="on-failure:10", after={"orchestrator-cpu": _WELL}
@@ -172,20 +191,15 @@ GPU: dict[str, Facts] = {
     "prepare": _once(
         _TRAINER_GPU_IMAGE,
         memory=256,
-        mounts=(*_GPU_MOUNTS, "/run/hub"),
+        mounts=(*_PREPARED, "/cache", "/run/hub"),
+        groups=_CONFINED,
         gpus=_TRAINER_GPU,
         entrypoint=_PREPARE,
         command=shlex.split("--demo --run.device cuda --rollout.engine sglang --rollout.sglang.venv /opt/engine"),
         environment=frozenset(_RUN | {"HF_TOKEN_PATH"}),
         after={"setup": _DONE, "valkey": _WELL},
     ),
-    "orchestrator": _common(
-        4,
-        60,
-        "orchestrator",
-        _ORCHESTRATOR,
-        after={"valkey": _WELL, "prepare": _DONE, "prepare-one-gpu": _DONE},
-    ),
+    "orchestrator": _orchestrator(after={"valkey": _WELL, "prepare": _DONE, "prepare-one-gpu": _DONE}),
     "rollout": _service(
         _ROLLOUT_GPU_IMAGE,
         memory=128,
@@ -218,7 +232,7 @@ ONE_GPU: dict[str, Facts] = {
     "rollout-one-gpu": {**GPU["rollout"], "gpus": _TRAINER_GPU},
 }
 OBSERVABILITY: dict[str, Facts] = {"setup": _SETUP, "prometheus": _PROMETHEUS, "grafana": _GRAFANA}
-ENVIRONMENT = {"environment": _common(8, 120, "environment", _ENVIRONMENT, after=_REWARD_AFTER)}
+ENVIRONMENT = {"environment": _confined("10003", 8, 120, "environment", _ENVIRONMENT, after=_REWARD_AFTER)}
 PROFILES = {"cpu": CPU, "gpu": GPU, "one-gpu": ONE_GPU, "observability": OBSERVABILITY, "environment": ENVIRONMENT}
 
 

@@ -1,6 +1,7 @@
 """`headrace prepare`: the run directory of services that something else starts."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.entry import read_settings
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from tests.valkey import Valkey
 
 RUN = """
@@ -90,6 +92,32 @@ def test_one_that_fails_in_the_middle_leaves_the_run_as_it_was(
         assert prepare(file, valkey) == 130
     assert {path.name: path.read_bytes() for path in (folder / "config").iterdir()} == before
     assert prepare(file, valkey) == 0
+
+
+def test_services_that_have_tokens_elsewhere_get_none_in_the_run_directory(
+    file: Path, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_paths = RunPaths(file.parent / "runs" / "away")
+    assert prepare(file, valkey) == 0
+    assert (run_paths.tokens / "trainer").is_file()
+    monkeypatch.setenv("HEADRACE_TOKENS", "/run/tokens")
+    assert prepare(file, valkey) == 0
+    assert not run_paths.tokens.exists() and run_paths.settings("trainer").is_file()
+
+
+def test_its_group_reads_the_run_and_a_service_has_a_folder_for_its_events(
+    file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_paths = RunPaths(file.parent / "runs" / "away")
+    assert prepare(file, valkey, "--event-group", f"reward={os.getegid()}") == 0
+    assert run_paths.path.stat().st_mode & 0o777 == 0o750
+    own = run_paths.own_events("reward")
+    assert own.stat().st_mode & 0o777 == 0o775 and list(run_paths.events.iterdir()) == [own]
+    # Prepared is not begun: another config may still take its place.
+    assert prepare(file, valkey, "--run.seed", "9") == 0
+    for option in ("trainer=1", "reward", "reward=staff"):
+        assert prepare(file, valkey, "--event-group", option) == 2
+        assert f"--event-group {option}: give SERVICE=GID" in capsys.readouterr().err
 
 
 def test_a_password_that_would_be_kept_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

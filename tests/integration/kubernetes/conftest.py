@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.kubernetes import control_plane
-from tests.integration.kubernetes.rendered import ROOT
+from tests.integration.kubernetes.rendered import ROOT, make_secrets
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +21,8 @@ def my_run(tmp_path: Path) -> Path:
     """Without its kustomization."""
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     folder = tmp_path / "my-run"
-    (folder / "broker").mkdir(parents=True)
-    (folder / "broker" / "password").write_text("0123")
-    (folder / "broker" / "url").write_text("redis://:0123@valkey:6379/0")
+    folder.mkdir()
+    make_secrets(folder / "secrets")
     (folder / "run.toml").write_text("[run]\nid = 'mine'\n")
     (folder / "rewards.py").write_text("# mine\n")
     return folder

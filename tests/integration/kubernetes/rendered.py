@@ -57,6 +57,12 @@ def need_kubectl() -> None:
     pytest.skip("no kubectl: install one of 1.24 or newer, which brings kustomize with components")
 
 
+def make_secrets(folder: Path) -> None:
+    """As docs/kubernetes.md has its reader make them."""
+    done = subprocess.run([KUBERNETES / "secrets.sh", folder], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stdout, done.stderr
+
+
 @functools.cache
 def render(name: str) -> tuple[Manifest, ...]:
     """The objects of an overlay (`cpu`), or of the base with a component (`base+keda`)."""

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from tests.integration.kubernetes.control_plane import ControlPlane
-from tests.integration.kubernetes.rendered import KUBERNETES, Manifest, kustomize
+from tests.integration.kubernetes.rendered import KUBERNETES, Manifest, kustomize, make_secrets
 from tests.waiting import until
 
 WAIT_S = 120
@@ -25,6 +25,7 @@ class Scenario:
         self.plane = plane
         self.namespace = namespace
         self._folder = folder.resolve()
+        self._secrets = self._folder / "secrets"
 
     def kubectl(self, *words: str, seconds: float = WAIT_S) -> str:
         """`kubectl` in the namespace; its stdout."""
@@ -32,12 +33,15 @@ class Scenario:
 
     def overlay(self, name: str, **more: Any) -> Path:
         """A folder with an overlay above the shipped one of that name; `more` is added to its kustomization."""
+        if not self._secrets.is_dir():
+            make_secrets(self._secrets)
         folder = self._folder / f"{name}-{len(list(self._folder.iterdir()))}"
         folder.mkdir()
+        components = [f"../{self._secrets.name}", *more.pop("components", ())]
         # Kustomize takes no absolute paths.
         below = os.path.relpath(KUBERNETES / "overlays" / name, folder)
         (folder / "kustomization.yaml").write_text(
-            yaml.safe_dump({"namespace": self.namespace, "resources": [below], **more})
+            yaml.safe_dump({"namespace": self.namespace, "resources": [below], "components": components, **more})
         )
         return folder
 

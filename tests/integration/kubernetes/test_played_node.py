@@ -19,6 +19,7 @@ from tests.integration.kubernetes.test_real_node import (
     CONNECT,
     PORTS,
     TAG,
+    assert_confined,
     enforcement,
     step,
     wait_for_policies,
@@ -133,6 +134,10 @@ def test_episodes_are_played_in_a_sandbox_and_nothing_that_they_need_is_denied(r
     assert denied_packets() == before
     words = ("exec", pod["metadata"]["name"], "-c", "environment", "--", "ls", "/runs/demo/environment")
     assert run.kubectl(*words).split() == sorted(FILES)
+
+
+def test_its_pod_may_write_to_its_own_event_logs_and_to_nothing_else_of_the_volume(run: Scenario) -> None:
+    assert_confined(run, "environment")
 
 
 def test_the_environments_pod_reaches_what_episodes_need_and_no_more(run: Scenario) -> None:

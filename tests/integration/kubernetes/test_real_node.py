@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.access.roles import Role
 from tests.e2e.compose.engine import LOCAL_IMAGES, engine_images, need_engine
+from tests.e2e.compose.inside import LIST, TRY
 from tests.e2e.compose.project import Project
 from tests.integration.kubernetes import control_plane
 from tests.integration.kubernetes.policies import policy_edges
@@ -45,6 +47,16 @@ def opens(target):
 targets = [tuple(one) for one in json.loads(sys.argv[1])]
 with concurrent.futures.ThreadPoolExecutor(len(targets)) as pool:
     print(json.dumps(list(pool.map(opens, targets))))
+"""
+ACT = """
+import sys, urllib.error, urllib.request
+url = 'http://127.0.0.1:8080'
+headers = {'Content-Type': 'application/json', 'Origin': url, 'Authorization': 'Bearer ' + sys.argv[1]}
+try:
+    answer = urllib.request.urlopen(urllib.request.Request(url + '/api/actions/resume', b'{}', headers), timeout=20)
+    print(answer.status)
+except urllib.error.HTTPError as error:
+    print(error.code)
 """
 STATUS = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080/api/status').read().decode())"
 
@@ -91,6 +103,38 @@ def test_the_policies_open_the_edges_of_the_design_and_no_others(run: Scenario) 
     assert denied_packets() > before
 
 
+def test_an_operators_act_needs_the_token_that_the_documented_command_reads(run: Scenario) -> None:
+    (read,) = re.findall(r"^\$ kubectl -n headrace (exec orchestrator-0 .* cat .*)$", TEXT, re.M)
+    token = run.kubectl(*read.split()).strip()
+    assert len(token) == 64
+    words = ("exec", "orchestrator-0", "-c", "orchestrator", "--", "python", "-I", "-c", ACT)
+    assert [run.kubectl(*words, given).strip() for given in ("none", token)] == ["401", "200"]
+
+
+def test_reward_may_write_to_its_own_event_logs_and_to_nothing_else_of_the_volume(run: Scenario) -> None:
+    assert_confined(run, "reward")
+
+
+def assert_confined(run: Scenario, service: str) -> None:
+    """Asked inside its container: the run is read-only to it, with the token of its role and no other."""
+    (pod,) = run.ready(service)
+    inside = ("exec", pod["metadata"]["name"], "-c", service, "--", "python", "-I", "-c")
+    folders = ["/runs", *(f"/runs/demo{name}" for name in ("", "/journal", "/rollouts", "/events", "/config"))]
+    acts = [("create", folder) for folder in (*folders, f"/runs/demo/events/{service}")]
+    acts += [("rename", folder) for folder in folders[2:]] + [("append", "/runs/demo/config/trainer.json")]
+    refused = json.loads(run.kubectl(*inside, TRY, json.dumps(acts)))
+    assert set(refused) == {"Read-only file system"}, refused
+    assert json.loads(run.kubectl(*inside, TRY, json.dumps([("create", "/events")]))) == [""]
+    logs = json.loads(run.kubectl(*inside, LIST, "/events"))
+    seen = json.loads(run.kubectl(*inside, LIST, f"/runs/demo/events/{service}"))
+    names = [[path.rpartition("/")[2] for path in found] for found in (logs, seen)]
+    assert names[0] == names[1] and any(name.startswith(f"{service}-") for name in names[0])
+    tokens = [path.rpartition("/")[2] for path in json.loads(run.kubectl(*inside, LIST, "/run/secrets/tokens"))]
+    assert {name for name in tokens if not name.startswith("..")} >= {service, "accepted.json"}
+    assert not set(tokens) & (set(Role) - {service})
+    assert not [path for path in json.loads(run.kubectl(*inside, LIST, "/runs/demo/run")) if "tokens" in path]
+
+
 def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:
     assert not ended(run), "the run was over before the kill"
     (trainer,) = run.ready("trainer")
@@ -101,7 +145,7 @@ def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:
 
 def test_the_documented_commands_prove_the_run_and_fetch_the_model(run: Scenario, tmp_path: Path) -> None:
     until(lambda: ended(run), "the Job to end", seconds=TRAIN_S, detail=lambda: shown(run), every_s=1.0)
-    (check,) = re.findall(r"^\$ kubectl -n headrace (exec orchestrator-0 .*)$", TEXT, re.M)
+    (check,) = re.findall(r"^\$ kubectl -n headrace (exec orchestrator-0 .* headrace check .*)$", TEXT, re.M)
     assert f"in order: {STEPS} steps" in run.kubectl(*check.split())
     (fetch,) = re.findall(r"^\$ kubectl -n headrace (cp .*) my-model$", TEXT, re.M)
     run.kubectl(*fetch.split(), str(tmp_path / "my-model"))

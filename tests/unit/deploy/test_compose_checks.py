@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import ACCEPTED, read_access
 from tests.unit.deploy.scripts import DEPLOY
 
 UID = 10001
@@ -21,10 +23,12 @@ spec.loader.exec_module(setup)
 if os.geteuid() == 0:
     # Last, for the interpreter's own files may lie where only root reads; so may the encoding's.
     codecs.lookup("ascii")
-    os.setgroups([]), os.setgid(10001), os.setuid(10001)
+    os.setgroups([10002]), os.setgid(10001), os.setuid(10001)
 root, names = pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])
-setup.main(root, root / "state/broker", root / "state/grafana", names)
+groups = {"reward": 10002} if os.getuid() == 10001 else {}
+setup.main(root, root / "state/broker", root / "state/grafana", root / "state/tokens", groups, names)
 """
+SHARES = ("trainer", "rollout", "reward", "environment", "orchestrator", "user")
 NAMES = '{"CONFIG": "./my-run", "MODELS": "models", "RUNS": "/data/runs", "RUN": "demo"}'
 
 
@@ -41,13 +45,14 @@ def root() -> Iterator[Path]:
         "runs",
         "state/broker",
         "state/grafana",
+        *(f"state/tokens/{name}" for name in SHARES),
     ):
         (folder / name).mkdir(parents=True)
     for name in ("deploy/prometheus/prometheus.yml", "deploy/prometheus/rules/a.yml", "config/run.toml"):
         (folder / name).touch()
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    for name in ("runs", "state/broker", "state/grafana"):
+    for name in ("runs", "state/broker", "state/grafana", *(f"state/tokens/{name}" for name in SHARES)):
         give(folder / name)
     yield folder
     subprocess.run(["chmod", "-R", "u+rwX", folder], check=True)
@@ -61,7 +66,7 @@ def give(folder: Path) -> None:
 
 def run(root: Path) -> "subprocess.CompletedProcess[str]":
     """As the containers' user, where this one may become another; else as this one, which is not root either."""
-    command = [sys.executable, "-I", "-c", CALL, str(DEPLOY / "compose/setup.py"), str(root), NAMES]
+    command = [sys.executable, "-P", "-c", CALL, str(DEPLOY / "compose/setup.py"), str(root), NAMES]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -134,3 +139,50 @@ def test_a_folder_for_runs_that_cannot_be_written_to_is_named_with_uid_and_way_o
         f"cannot be written to by uid {uid()} of the containers (Permission denied): {way_out} {uid()}:{group} {named}"
     )
     assert line.endswith(wanted)
+
+
+def test_each_service_gets_its_token_and_the_digests_and_people_get_the_rest(root: Path) -> None:
+    done = run(root)
+    assert (done.returncode, done.stderr) == (0, "")
+    shares = {name: root / "state/tokens" / name for name in SHARES}
+    services = {role for role in Role if role in shares}
+    people = set(Role) - services
+    for name, folder in shares.items():
+        assert {path.name for path in folder.iterdir()} == {ACCEPTED, *(people if name == "user" else {name})}
+    assert len({(folder / ACCEPTED).read_text() for folder in shares.values()}) == 1
+    tokens = {role: (shares.get(role, shares["user"]) / role).read_text() for role in Role}
+    access = read_access(shares["reward"], Role.REWARD)
+    assert {role: access.roles_of(token) for role, token in tokens.items()} == {role: {role} for role in Role}
+    for role in services:
+        found = (shares[role] / role).stat()
+        is_given = role == Role.REWARD and os.geteuid() == 0
+        assert (found.st_mode & 0o777, found.st_gid == 10002) == ((0o440, True) if is_given else (0o400, False)), role
+
+
+def test_tokens_are_kept_and_one_that_was_removed_is_made_anew_everywhere(root: Path) -> None:
+    run(root)
+    folder = root / "state/tokens"
+    before = {role: (folder / role / role).read_text() for role in ("trainer", "reward")}
+    (folder / "reward" / "reward").unlink()
+    assert run(root).returncode == 0
+    after = {role: (folder / role / role).read_text() for role in ("trainer", "reward")}
+    assert after["trainer"] == before["trainer"] and after["reward"] != before["reward"]
+    access = read_access(folder / "trainer", Role.TRAINER)
+    assert access.roles_of(after["reward"]) == {Role.REWARD} and not access.roles_of(before["reward"])
+
+
+def test_a_folder_for_runs_that_others_can_write_to_is_told_and_one_that_they_cannot_read_is_refused(
+    root: Path,
+) -> None:
+    (root / "runs").chmod(0o777)
+    done = run(root)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("RUNS: /data/runs (mode 0777 of ") and line.endswith("chmod go-w /data/runs")
+    (root / "runs").chmod(0o700)
+    done = run(root)
+    group = UID if os.geteuid() == 0 else os.getgid()
+    assert done.returncode == 2 and done.stderr.splitlines() == [
+        f"RUNS: /data/runs (mode 0700 of {uid()}:{group}) cannot be read by group {group}, which reward and "
+        f"environment are in: chgrp {group} /data/runs && chmod g+rx /data/runs"
+    ]

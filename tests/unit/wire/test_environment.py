@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.services.environment.settings import EnvironmentSettings
+from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.reward.settings import RewardSettings
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.supervisor.once import child_environment
@@ -84,3 +87,17 @@ def test_a_service_reads_them_and_the_supervisor_keeps_them_from_its_own(
     inherited = {"HEADRACE_INSTANCE": "seven", BROKER_FILE: "/x", "HEADRACE_RUN__SEED": "1"}
     env = child_environment(inherited, threads=1)
     assert "HEADRACE_INSTANCE" not in env and BROKER_FILE not in env and env["HEADRACE_RUN__SEED"] == "1"
+
+
+def test_what_some_services_are_told_others_pass_over() -> None:
+    told = {"HEADRACE_OPERATOR_TOKEN_FILE": "/run/operator", "HEADRACE_EVENTS": "/events", "HEADRACE_TOKENS": "/tokens"}
+    assert overlay({}, told) == overlay({}, told, TrainerSettings.model_fields) == {"tokens": "/tokens"}
+    served = OrchestratorSettings.model_validate(
+        overlay({"orchestrator": {"http_hosts": ["a"]}}, told, OrchestratorSettings.model_fields)
+    )
+    assert served.orchestrator.operator_token_file == Path("/run/operator") and served.orchestrator.http_hosts == ("a",)
+    for kind in (RewardSettings, EnvironmentSettings):
+        assert kind.model_validate(overlay({}, told, kind.model_fields)).events == Path("/events")
+    unset = {**told, "HEADRACE_OPERATOR_TOKEN_FILE": ""}
+    own = {"orchestrator": {"operator_token_file": "mine"}}
+    assert overlay(own, unset, OrchestratorSettings.model_fields)["orchestrator"] == own["orchestrator"]

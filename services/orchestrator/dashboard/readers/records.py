@@ -53,7 +53,7 @@ class RunLog:
     """Run-level events of orchestrator, trainer and environment workers over all their lives; none of single groups."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._folder = RunPaths(run_dir).events
+        self._run = RunPaths(run_dir)
         self._tails: dict[Path, Tail] = {}
         self._events: deque[LogRecord] = deque(maxlen=_KEPT)
         # Kept apart: there is one per step, and they would evict all other events.
@@ -89,7 +89,7 @@ class RunLog:
     def _read(self) -> tuple[list[LogRecord], float | None]:
         fresh: list[LogRecord] = []
         began: list[float] = []
-        for path in sorted(path for teller in _TELLERS for path in self._folder.glob(f"{teller}-*.jsonl")):
+        for path in (path for teller in _TELLERS for path in self._run.event_files(teller)):
             if path not in self._tails:
                 self._tails[path] = Tail(path, newest=_NEWEST)
                 began += _first_time(path)

@@ -75,7 +75,7 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
 
 def _state(path: Path, now: float) -> str:
     """The run's state, by the last event of the newest orchestrator log."""
-    logs = _logs(RunPaths(path).events)
+    logs = _logs(RunPaths(path))
     told = [one for one in logs if one[1].name.startswith("orchestrator-")]
     if told:
         last = str(jsonl.last(max(told)[1]).get("event"))
@@ -84,11 +84,11 @@ def _state(path: Path, now: float) -> str:
     return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"
 
 
-def _logs(folder: Path) -> list[tuple[float, Path]]:
+def _logs(run: RunPaths) -> list[tuple[float, Path]]:
     """(mtime, path) of each event log; skips logs that were removed or cannot be read."""
     found = []
     with contextlib.suppress(OSError):
-        for path in folder.glob("*.jsonl"):
+        for path in run.event_files():
             with contextlib.suppress(OSError):
                 found.append((path.stat().st_mtime, path))
     return found

@@ -10,7 +10,7 @@ from headrace.inspect.history.lines import missing_field, numbered_records
 from headrace.inspect.history.receipts import FoundChain, chain_holds, checked_receipt, judge_receipt
 from headrace.inspect.history.record import ExportRecord, Life, RunHistory, SavedCheckpoint, Version, read_history
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.events import EVENTS
+from headrace.wire.rundir.events import EVENTS, EventLog
 from headrace.wire.rundir.receipts import CoveredRange, Receipt, ReceiptLine
 
 BATCH, DROP, DONE = ("batch", "4 b"), ("dropped", "g9"), ("step_done", "4 d")
@@ -184,6 +184,24 @@ def test_no_content_of_an_event_log_is_a_traceback(tmp_path: Path) -> None:
         "events/trainer-1.jsonl line 3",
         "events/trainer-1.jsonl line 4",
     ]
+
+
+def test_what_a_service_that_runs_code_of_others_wrote_beyond_its_events_is_told_and_counts_for_nothing(
+    tmp_path: Path,
+) -> None:
+    EventLog(tmp_path, "trainer", 1).append("step_done", step=1, weights_digest="d")
+    log = EventLog(tmp_path, "reward-0", "a", folder=tmp_path / "events" / "reward")
+    log.append("group_scored", group_id="g")
+    log.append("run_ended", version=9, open_groups=["mine"])
+    log.append("exported", weights_sha256="of another model")
+    (tmp_path / "events" / "reward" / "reward-link.jsonl").symlink_to(tmp_path / "events" / "trainer-1.jsonl")
+    history = read_history(tmp_path)
+    assert history.damage == [
+        "events/reward/reward-link.jsonl is no event log of its service, and was not read",
+        "events/reward/reward-0-a.jsonl line 2 (run_ended) is no event of reward",
+        "events/reward/reward-0-a.jsonl line 3 (exported) is no event of reward",
+    ]
+    assert history.scored == {"g"} and not history.ended_open and history.export is None
 
 
 def receipts(*, by: str = "trainer") -> FoundChain:

@@ -1,8 +1,15 @@
-"""A run directory that a local run makes is its owner's alone; one that was there keeps its mode."""
+"""A run directory that a local run makes is its owner's alone; one that was there keeps its mode. In a deployment the
+group of the runs reads it, and services that run code of others write to their event logs alone."""
 
+import errno
+import os
 from pathlib import Path
 
-from headrace.config.run_dir import absent_folders, make_private, take_away
+import pytest
+
+from headrace.config.run_dir import absent_folders, let_group_read, make_event_folders, make_private, take_away
+from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 
 
 def test_a_new_one_can_be_read_by_its_owner_only_and_its_parents_as_usual(tmp_path: Path) -> None:
@@ -19,3 +26,34 @@ def test_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o750)
     make_private(absent_folders(tmp_path))
     assert tmp_path.stat().st_mode & 0o777 == 0o750
+
+
+def test_in_a_deployment_the_group_reads_it_and_nobody_else(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    make_private(absent_folders(folder))
+    let_group_read(folder)
+    found = folder.stat()
+    assert (found.st_mode & 0o777, found.st_gid) == (0o750, os.getegid())
+    folder.chmod(0o755)
+    let_group_read(folder)
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_of_event_logs_is_given_to_the_group_of_its_service(tmp_path: Path) -> None:
+    group = os.getgroups()[-1] if os.getgroups() else os.getegid()
+    make_event_folders(tmp_path, ("reward", "environment"), {"reward": group})
+    run = RunPaths(tmp_path)
+    found = run.own_events("reward").stat()
+    assert (found.st_mode & 0o777, found.st_gid) == (0o775, group)
+    assert run.own_events("environment").stat().st_mode & 0o022 == 0
+    make_event_folders(tmp_path, ("reward",), {"reward": group})
+
+
+def test_a_group_that_this_process_is_not_in_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, uid: int, gid: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    # As the kernel does; root may give a folder to any group.
+    monkeypatch.setattr(os, "chown", refuse)
+    with pytest.raises(ConfigError, match="events/reward cannot be given to group 64999"):
+        make_event_folders(tmp_path, ("reward",), {"reward": 64999})

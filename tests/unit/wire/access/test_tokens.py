@@ -1,5 +1,6 @@
 """Tokens on disk: whole or not at all, for the owner alone, one a role."""
 
+import errno
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import ACCEPTED, digest_of, make_tokens, read_access
+from headrace.wire.access.tokens import ACCEPTED, digest_of, divide_tokens, make_tokens, read_access, remove_tokens
 from headrace.wire.errors import ConfigError
 
 
@@ -59,3 +60,39 @@ def test_what_cannot_be_read_is_named(folder: Path) -> None:
         read_access(folder, Role.REWARD)
     with pytest.raises(ConfigError, match=r"elsewhere: no tokens for rollout .*No such file"):
         read_access(folder.parent / "elsewhere", Role.ROLLOUT)
+
+
+def test_services_with_folders_of_their_own_accept_each_other_and_have_one_token_each(tmp_path: Path) -> None:
+    shared = {Role.OPERATOR, Role.VIEWER, Role.ANNOTATOR}
+    folders = {role: tmp_path / ("user" if role in shared else role) for role in Role}
+    for folder in folders.values():
+        folder.mkdir(exist_ok=True)
+    divide_tokens(folders)
+    tokens = {role: (folder / role).read_text() for role, folder in folders.items()}
+    assert len(set(tokens.values())) == len(Role)
+    for role, folder in folders.items():
+        assert {path.name for path in folder.iterdir()} == {ACCEPTED, *(shared if role in shared else {role})}
+        access = read_access(folder, role)
+        assert {one: access.roles_of(token) for one, token in tokens.items()} == {one: {one} for one in Role}
+        assert ((folder / role).stat().st_mode & 0o777, (folder / ACCEPTED).stat().st_mode & 0o777) == (0o400, 0o444)
+    divide_tokens(folders)
+    assert {role: (folder / role).read_text() for role, folder in folders.items()} == tokens
+    (folders[Role.REWARD] / Role.REWARD).chmod(0o600)
+    (folders[Role.REWARD] / Role.REWARD).write_text("")
+    with pytest.raises(ConfigError, match=r"reward/reward is empty: remove it"):
+        divide_tokens(folders)
+
+
+def test_tokens_that_no_service_uses_any_more_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_tokens(folder)
+    remove_tokens(folder)
+    assert not folder.exists()
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(
+        ConfigError, match=r"run/tokens: tokens that no service uses .*Permission denied.*remove the folder"
+    ):
+        remove_tokens(folder)

@@ -11,6 +11,7 @@ import pytest
 from headrace.services.orchestrator.dashboard.readers.records import RunLog
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.events import EVENTS, FREQUENT, EventLog, last_word, name_of, read_events
+from headrace.wire.rundir.layout import RunPaths
 from tests.unit.wire.rundir.test_rules import calls, sources
 
 
@@ -137,3 +138,36 @@ def test_every_event_that_is_recorded_is_declared_with_its_keys():
 def test_the_frequent_events_are_those_of_groups_steps_and_replicas():
     assert {"issued", "dropped", "group_generated", "group_scored", "batch", "step_done"} < FREQUENT
     assert not FREQUENT & {"publication", "run_ended", "run_stopped", "operator_action", "exported"}
+
+
+def test_logs_in_folders_of_services_are_read_beside_those_of_before(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    EventLog(tmp_path, "orchestrator", "a").append("issued")
+    EventLog(tmp_path, "reward-0", "before").append("group_scored", group_id="old")
+    EventLog(tmp_path, "reward-0", "now", folder=run.own_events("reward")).append("group_scored", group_id="new")
+    EventLog(tmp_path, "environment-0", "now", folder=run.own_events("environment")).append("abstentions_high")
+    assert [path.relative_to(run.events).as_posix() for path in run.event_files()] == [
+        "environment/environment-0-now.jsonl",
+        "orchestrator-a.jsonl",
+        "reward-0-before.jsonl",
+        "reward/reward-0-now.jsonl",
+    ]
+    assert [path.stem for path in run.event_files("reward")] == ["reward-0-before", "reward-0-now"]
+    sources = {event["source"] for event in read_events(tmp_path)}
+    assert sources == {"environment-0-now", "orchestrator-a", "reward-0-before", "reward-0-now"}
+
+
+def test_what_a_confined_service_put_in_place_of_a_log_is_opened_by_no_reader(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text('{"t":1.0,"event":"run_ended"}\n')
+    folder = run.own_events("environment")
+    folder.mkdir(parents=True)
+    (folder / "environment-link.jsonl").symlink_to(secret)
+    os.mkfifo(folder / "environment-pipe.jsonl")
+    (folder / "orchestrator-mine.jsonl").write_text(secret.read_text())
+    (run.events / "reward").symlink_to(tmp_path)
+    assert run.event_files() == [] and list(read_events(tmp_path)) == []
+    assert [path.name for path in run.odd_event_files()] == [
+        "reward", "environment-link.jsonl", "environment-pipe.jsonl", "orchestrator-mine.jsonl"
+    ]  # fmt: skip

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.run_dir import PREPARED, TRACES, check_fresh, has_begun
+from headrace.config.run_dir import PREPARED, TRACES, check_fresh, has_begun, make_event_folders
 from headrace.reference.run_dir_docs import written
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.layout import RunPaths, entries
+from headrace.wire.rundir.layout import CONFINED, RunPaths, entries
 
 RUN = RunPaths(Path("RUN"))
 PATHS = {
@@ -43,6 +43,8 @@ def test_the_names_are_those_of_existing_run_directories() -> None:
 @pytest.mark.parametrize("name", BEGUN)
 def test_a_folder_with_a_trace_of_a_run_is_resumed_and_not_begun(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
+    if name == "events":
+        (tmp_path / name / "orchestrator-a.jsonl").touch()
     assert has_begun(tmp_path)
     with pytest.raises(ConfigError, match="already holds a run"):
         check_fresh(tmp_path)
@@ -55,6 +57,16 @@ def test_what_a_start_has_prepared_or_left_behind_is_no_run(tmp_path: Path) -> N
     assert not has_begun(tmp_path)
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(ConfigError, match=r"is not empty \(thesis\.tex\)"):
+        check_fresh(tmp_path)
+
+
+def test_the_empty_folders_of_event_logs_are_no_run_and_a_log_in_one_is(tmp_path: Path) -> None:
+    make_event_folders(tmp_path, CONFINED, {})
+    check_fresh(tmp_path)
+    assert not has_begun(tmp_path)
+    (RunPaths(tmp_path).own_events("reward") / "reward-0-a.jsonl").touch()
+    assert has_begun(tmp_path)
+    with pytest.raises(ConfigError, match="already holds a run"):
         check_fresh(tmp_path)
 
 

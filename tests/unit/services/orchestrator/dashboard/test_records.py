@@ -24,8 +24,12 @@ async def test_groups_and_steps_are_left_out_and_lives_are_merged(tmp_path: Path
     write(tmp_path, "orchestrator-b", event(7.0, "run_ended"))
     write(tmp_path, "trainer-1", event(2.0, "incarnation_opened"), event(3.0, "batch", group_ids=["a"]))
     write(tmp_path, "reward-0-x", event(4.0, "group_scored"))
+    (tmp_path / "events" / "environment").mkdir()
+    write(tmp_path, "environment/environment-0-y", event(4.5, "abstentions_high"))
     log = RunLog(tmp_path)
-    assert [one.event for one in await log.look()] == ["incarnation_opened", "operator_action", "run_ended"]
+    assert [one.event for one in await log.look()] == [
+        "incarnation_opened", "abstentions_high", "operator_action", "run_ended"
+    ]  # fmt: skip
     assert [one.service for one in log.newest(2)] == ["orchestrator", "orchestrator"]
     assert log.newest(1)[0].event == "run_ended" and log.newest(0) == []
     assert log.began == 1.0
