@@ -112,6 +112,8 @@ ENDLESS = {"/api/events": "a stream of events, which does not end by itself; its
 """Routes that are not asked for at random, and why."""
 
 
+# A thread that draws a random number while a strategy does (a library's back-off) is taken for the strategy's own use.
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 def test_no_request_that_the_description_allows_or_not_is_a_fault_of_the_service(served: Served) -> None:
     """A fault is an exception of the app, or a status of 500 and more other than 503."""
     defined = served.app.openapi().get("components", {}).get("schemas", {})
