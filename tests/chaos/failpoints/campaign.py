@@ -15,7 +15,10 @@ _PASSES = (0, 0, 0, 1, 2, 5)
 """How often a point is passed before it strikes: one of these, drawn."""
 _REACH_S = 4.0
 """A point that is not reached again in this time may be one of the service's start: the service is killed then."""
-_START_S = 12.0
+_START_S = 10.0
+_PRELUDES = ("trainer.stream.acked", "rollout.rpc.served.ReceiveWeights", "trainer.rpc.served.SendWeights")
+"""What else leads to a point that a start has not led to: groups that are in no stream and whose fates are not
+reported; a replica and a trainer that die in a transfer, whose publication is missed, aborted and made up for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +92,27 @@ def _strike(armed: ArmedRun, name: str, draw: random.Random, outcome: Outcome, l
     armed.wait_for_steps(1)
     if armed.run.steps() > last_step or not armed.lives:
         return False
-    before = set(armed.struck())
     armed.arm(name, draw.choice(_PASSES))
     if not armed.wait_for(name, _REACH_S):
         armed.rearm(name)
-        if armed.lives and not armed.wait_for(name, 0.5):
-            armed.kill(name)
-            outcome.plain_kills += 1
+        for prelude in (name, *_PRELUDES):
+            if not armed.lives or armed.wait_for(name, 0.5):
+                break
+            if prelude != name:
+                armed.arm(prelude, 0)
+            else:
+                armed.kill(name)
+                outcome.plain_kills += 1
+            armed.wait_for(prelude, _START_S)
+            _recover(armed, outcome)
             armed.wait_for(name, _START_S)
-    for one in set(armed.struck()) - before:
-        killed = armed.struck()[one]
-        armed.wait_for_steps(2)
-        outcome.strikes.append(Strike(name=one, recovery_s=time.time() - killed))
+    _recover(armed, outcome)
     return True
+
+
+def _recover(armed: ArmedRun, outcome: Outcome) -> None:
+    """Waits until the run has recovered from each kill since the last call."""
+    for name in armed.struck().keys() - {one.name for one in outcome.strikes}:
+        killed = armed.struck()[name]
+        armed.wait_for_steps(2)
+        outcome.strikes.append(Strike(name=name, recovery_s=time.time() - killed))

