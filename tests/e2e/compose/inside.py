@@ -30,5 +30,9 @@ def act(verb, path):
 print(json.dumps([told(act(*one)) for one in json.loads(sys.argv[1])]))
 """
 """Reasons for which acts, each a verb and a path, were refused; empty for those that were not."""
-LIST = "import json, pathlib, sys; print(json.dumps(sorted(map(str, pathlib.Path(sys.argv[1]).rglob('*')))))"
-"""Everything in a folder."""
+LIST = """
+import json, os, sys
+walked = os.walk(sys.argv[1], onerror=lambda error: None)
+print(json.dumps(sorted(os.path.join(folder, name) for folder, *names in walked for part in names for name in part)))
+"""
+"""Everything in a folder, but for folders that are removed meanwhile."""
