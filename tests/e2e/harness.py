@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from headrace.demo.arithmetic import CHARACTERS, exercises
@@ -64,6 +65,9 @@ reconcile_s = 5
 class TinyRun:
     """One run directory and the commands on it."""
 
+    environment: Mapping[str, str] = MappingProxyType({})
+    """Variables beside those of this process."""
+
     def __init__(
         self, folder: Path, *, steps: int = 8, staleness: int = 0, deterministic: bool = True, replicas: int = 2
     ) -> None:
@@ -81,8 +85,6 @@ class TinyRun:
         text = RUN_TOML.format(**numbers, deterministic=str(deterministic).lower())
         (folder / "run.toml").write_text(text)
         self.process: subprocess.Popen[str] | None = None
-        self.environment: dict[str, str] = {}
-        """Variables beside those of this process."""
 
     def start(self, *arguments: str) -> None:
         """Starts `headrace train` in the background."""

@@ -27,7 +27,7 @@ class OlderRun(TinyRun):
 
     def __init__(self, folder: Path) -> None:
         """Makes nothing: `folder` is what the archive held."""
-        self.folder, self.run_dir, self.process, self.environment = folder, folder / "run", None, {}
+        self.folder, self.run_dir, self.process = folder, folder / "run", None
 
 
 @pytest.fixture

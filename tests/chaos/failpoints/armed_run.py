@@ -25,7 +25,7 @@ class ArmedRun:
         for kind in ("armed", "reached", "struck"):
             (self.points / kind).mkdir(parents=True)
         made = TinyRun(folder / "tiny", steps=steps) if variant == SCORED else played_run(folder / "tiny", steps=steps)
-        made.environment[VARIABLE] = str(self.points)
+        made.environment = {VARIABLE: str(self.points)}
         self.run: TinyRun = made
         self._scorer = {"name": "length", "options": {"target": 3}} if variant == SCORED else {"name": "environment"}
         self._slow = made.folder / "slow"
