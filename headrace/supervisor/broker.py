@@ -143,7 +143,10 @@ class WriteProbe:
         self._since: float | None = None
 
     async def __call__(self, seconds: float) -> str | None:
-        """See `Probe`. Raises DiskError if the folder takes no writes, or the server none for `_ROOM_S`."""
+        """Returns the server's problem, as a `Probe` does: empty = none, None = no answer within so many seconds.
+
+        Raises DiskError if the folder takes no writes, or the server none for `_ROOM_S`.
+        """
         answer = await _ping(self._broker.socket, seconds)
         if not answer.startswith(_NO_WRITES):
             self._since = None

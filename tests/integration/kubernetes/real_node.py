@@ -15,6 +15,7 @@ from headrace.wire.lifecycle import die_with_parent
 from tests.integration.kubernetes.control_plane import ControlPlane
 
 _JOIN_S = 1200
+_NO_NAMES = "so no names"
 
 
 def need_root() -> None:
@@ -35,6 +36,9 @@ def joined(plane: ControlPlane, *images: str) -> Iterator[None]:
             command, env=plane.environment, capture_output=True, text=True, timeout=_JOIN_S, check=False
         )
         assert done.returncode == 0, f"node.sh\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        # It looks for the image of its names with `ctr | grep -q` under pipefail, and now and then misses one that is
+        # there: without names every pod waits for the broker's until a deadline of a quarter of an hour.
+        assert _NO_NAMES not in done.stderr, f"the node has no names: start it anew\n{done.stderr[-1000:]}"
         with _policies(plane):
             yield
     finally:
