@@ -42,3 +42,12 @@ RARE = {
     "rpc.before_call.GetFatesRequest": "groups that are in no stream while their fates are under way",
 }
 """Failpoints that some runs reach and others do not."""
+
+BY_CHANCE = frozenset(
+    {
+        *("stream.claimed", "stream.before_release", "stream.released", "stream.before_renew", "stream.renewed"),
+        *(f"rpc.{kind}.{name}Request" for kind in ("before_call", "answered") for name in ("CloseGroup", "GetFates")),
+        *("rpc.served.CloseGroup", "rpc.served.GetFates"),
+    }
+)
+"""Those that an undisturbed run reaches or not, by its timing: the sample, which must strike whole, has none."""
