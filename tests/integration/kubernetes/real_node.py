@@ -15,6 +15,7 @@ from headrace.wire.lifecycle import die_with_parent
 from tests.integration.kubernetes.control_plane import ControlPlane
 
 _JOIN_S = 1200
+_JOIN_TRIES = 6
 _NO_NAMES = "so no names"
 
 
@@ -31,19 +32,31 @@ def joined(plane: ControlPlane, *images: str) -> Iterator[None]:
     The control plane's own end takes down the pods, kubelet and containerd.
     """
     try:
-        command = ["bash", plane.recipe / "node.sh", plane.folder, *images]
-        done = subprocess.run(
-            command, env=plane.environment, capture_output=True, text=True, timeout=_JOIN_S, check=False
-        )
-        assert done.returncode == 0, f"node.sh\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        # It looks for the image of its names with `ctr | grep -q` under pipefail, and now and then misses one that is
-        # there: without names every pod waits for the broker's until a deadline of a quarter of an hour.
-        assert _NO_NAMES not in done.stderr, f"the node has no names: start it anew\n{done.stderr[-1000:]}"
+        _join(plane, *images)
         with _policies(plane):
             yield
     finally:
         plane.stop()
         _kill_what_is_left(plane.folder)
+
+
+def _join(plane: ControlPlane, *images: str) -> None:
+    """Runs the recipe until it has found what is there.
+
+    It asks for its address and its images with `ip | grep -q` and `ctr | grep -q` under pipefail: the left side dies of
+    SIGPIPE when it still writes as grep has matched, and the recipe takes what is there for missing. It then adds an
+    address a second time (and fails), or leaves the node without names. It is idempotent otherwise.
+    """
+    command = ["bash", plane.recipe / "node.sh", plane.folder, *images]
+    for left in reversed(range(_JOIN_TRIES)):
+        done = subprocess.run(
+            command, env=plane.environment, capture_output=True, text=True, timeout=_JOIN_S, check=False
+        )
+        if done.returncode == 0 and _NO_NAMES not in done.stderr:
+            return
+        said = f"node.sh, exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        assert left, said
+        sys.stderr.write(said)
 
 
 _JUMP = "-A FORWARD -j NETPOL"

@@ -142,7 +142,7 @@ def test_its_pod_may_write_to_its_own_event_logs_and_to_nothing_else_of_the_volu
 
 def test_the_environments_pod_reaches_what_episodes_need_and_no_more(run: Scenario) -> None:
     wait_for_policies(run)
-    (pod,) = run.ready("environment")
+    (pod,) = run.wait_for_pods(1, "environment")
     words = ("exec", pod["metadata"]["name"], "-c", "environment", "--", "python", "-I", "-c", CONNECT)
     found = json.loads(run.kubectl(*words, json.dumps(PORTS)))
     opened = {("environment", *target) for target, yes in zip(PORTS, found, strict=True) if yes}

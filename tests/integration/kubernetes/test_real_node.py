@@ -93,7 +93,7 @@ def test_the_policies_open_the_edges_of_the_design_and_no_others(run: Scenario) 
     before = denied_packets()
     opened = set()
     for source in SOURCES:
-        (pod,) = run.ready(source)
+        (pod,) = run.wait_for_pods(1, source)
         targets = [one for one in PORTS if one[0] != source]
         words = ("exec", pod["metadata"]["name"], "-c", source, "--", "python", "-I", "-c", CONNECT)
         found = json.loads(run.kubectl(*words, json.dumps(targets)))
@@ -117,7 +117,7 @@ def test_reward_may_write_to_its_own_event_logs_and_to_nothing_else_of_the_volum
 
 def assert_confined(run: Scenario, service: str) -> None:
     """Asked inside its container: the run is read-only to it, with the token of its role and no other."""
-    (pod,) = run.ready(service)
+    (pod,) = run.wait_for_pods(1, service)
     inside = ("exec", pod["metadata"]["name"], "-c", service, "--", "python", "-I", "-c")
     folders = ["/runs", *(f"/runs/demo{name}" for name in ("", "/journal", "/rollouts", "/events", "/config"))]
     acts = [("create", folder) for folder in (*folders, f"/runs/demo/events/{service}")]
@@ -137,7 +137,7 @@ def assert_confined(run: Scenario, service: str) -> None:
 
 def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:
     assert not ended(run), "the run was over before the kill"
-    (trainer,) = run.ready("trainer")
+    (trainer,) = run.wait_for_pods(1, "trainer")
     run.kubectl("delete", "pod", trainer["metadata"]["name"], "--wait=false")
     until(lambda: ended(run), "the Job to end", seconds=TRAIN_S, detail=run.shown, every_s=1.0)
     assert job(run)["status"].get("succeeded") == 1 and step(run) == STEPS, run.shown()
