@@ -173,3 +173,5 @@ NO_FACTS = RolloutFacts(
     finish_reason=np.empty(0, np.int16),
     replica_id=np.empty(0, np.int16),
 )
+KINDS = {one.name: getattr(NO_FACTS, one.name).dtype for one in fields(RolloutFacts)}
+"""Column -> numpy type."""
