@@ -25,13 +25,13 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import TCPStore
 
 from headrace.selfcheck.probe import device_of, end, parser
 from headrace.supervisor.once import python
 from headrace.wire.errors import TransientError
 from headrace.wire.lifecycle import die_with_parent
-from headrace.wire.weights import CollectiveGroup, bucket_digest, open_store
+from headrace.wire.weights import CollectiveGroup, GroupStore, bucket_digest, open_store
+from headrace.wire.weights.store import listening_store
 
 CASES = ("bytes", "sglang", "kill", "freeze", "two")
 _HOST, _BUCKETS, _JOIN_S = "127.0.0.1", 3, 60.0
@@ -44,7 +44,7 @@ class CollectiveProbe:
     """The sender's end of a group, and the receiving process."""
 
     group: CollectiveGroup
-    store: TCPStore
+    store: GroupStore
     child: "subprocess.Popen[str]"
     seconds: float = 0.0
     error: str = ""
@@ -56,6 +56,7 @@ class CollectiveProbe:
         try:
             for bucket in buckets:
                 self.group.broadcast(bucket, limit_s)
+                self.store.seal()  # As the trainer does: the buckets that follow show that the members need no store.
         except TransientError as error:
             self.error = str(error)
         self.seconds = time.monotonic() - began
@@ -206,7 +207,7 @@ def _receive_as_sglang(options: argparse.Namespace) -> int:
     from torch.distributed.rendezvous import rendezvous
 
     limit = timedelta(seconds=_JOIN_S)
-    own, _ = open_store(_HOST)
+    own = listening_store(_HOST, timeout_s=_JOIN_S)
     dist.init_process_group(options.backend, store=own, rank=0, world_size=1, timeout=limit)
     store, rank, world_size = next(rendezvous(f"tcp://{_HOST}:{options.port}", 1, 2, timeout=limit))
     store.set_timeout(limit)

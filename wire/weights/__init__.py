@@ -19,10 +19,12 @@ from headrace.wire.weights.plan import (
 )
 from headrace.wire.weights.routes import device_names, nccl_version
 from headrace.wire.weights.staging import Staging, host_buffer, on_gpu, side_stream, wait_for_copies
+from headrace.wire.weights.store import GroupStore
 
 __all__ = [
     "DEFAULT_BUCKET_BYTES",
     "CollectiveGroup",
+    "GroupStore",
     "Snapshot",
     "Staging",
     "WeightGroup",

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCP
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.host.interfaces import address_towards
 from headrace.wire.lifecycle import in_time
-from headrace.wire.weights.store import listening_store
+from headrace.wire.weights.store import GroupStore
 
 SOURCE_RANK = 0
 _JOIN_S = 20.0
@@ -45,13 +45,13 @@ class _Backend(Protocol):
     def abort(self) -> None: ...
 
 
-def open_store(host: str) -> tuple[TCPStore, int]:
-    """Opens the rendezvous store of one group on a free port of `host` alone; it lives as long as the returned object.
+def open_store(host: str) -> tuple[GroupStore, int]:
+    """Opens the rendezvous store of one group on a free port of `host` alone, and returns it with the port.
 
     Raises TransientError where `host` is no address of this machine.
     """
     try:
-        store = listening_store(host, timeout_s=60)
+        store = GroupStore(host, timeout_s=60)
     except OSError as error:
         raise TransientError(f"no store can listen on {host}: {error.strerror or error}") from error
     return store, store.port

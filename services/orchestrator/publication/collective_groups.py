@@ -49,8 +49,8 @@ class CollectiveGroups:
         if link is not None and (link.incarnation, link.group.backend, link.boot_id) == wanted:
             return link.group
         await self.drop(replica, trainer)
-        # Unique across restarts of all processes.
-        name = f"{replica.replica_id}-{incarnation}-{secrets.token_hex(4)}"
+        # Unique across restarts of all processes. Members find each other in the store by it: it is not to be guessed.
+        name = f"{replica.replica_id}-{incarnation}-{secrets.token_hex(16)}"
         opening = call(
             self._clients.trainer(trainer).OpenGroup,
             trainer_pb2.OpenGroupRequest(version=version, group_name=name, replica_id=replica.replica_id),

@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
-from torch._C._distributed_c10d import TCPStore
 
 from headrace.services.trainer.publication.abandoned import Abandoned
 from headrace.services.trainer.publication.held import Held
 from headrace.services.trainer.publication.transfer_metrics import timed_send
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.telemetry import get_logger
-from headrace.wire.weights import CollectiveGroup, Staging, open_store, side_stream
+from headrace.wire.weights import CollectiveGroup, GroupStore, Staging, open_store, side_stream
 
 log = get_logger("trainer.sender")
 _MOST_LINKS = 512
@@ -27,9 +26,9 @@ _MOST_LINKS = 512
 class _Link:
     """The trainer's end of one group; joined with the first version."""
 
-    def __init__(self, store: TCPStore, replica_id: str) -> None:
+    def __init__(self, store: GroupStore, replica_id: str) -> None:
         self.replica_id = replica_id
-        self.store: TCPStore | None = store
+        self.store = store
         self.port = store.port
         self.group: CollectiveGroup | None = None
         self.lock = threading.Lock()
@@ -40,7 +39,7 @@ class _Link:
     def close(self) -> None:
         """Closes the group, so that threads waiting in it or for its members fail soon."""
         self.closed = True
-        self.store = None
+        self.store.close()
         if self.group is not None:
             self.group.abort()
 
@@ -90,6 +89,7 @@ class Sender:
         try:
             with held.read() as snapshot:
                 link.stream = link.stream or side_stream(snapshot.device)
+                is_first = link.group is None
                 if link.group is None:
                     hangs = partial(self.abandoned.add, link.replica_id, name)
                     link.group = CollectiveGroup.join(
@@ -103,6 +103,9 @@ class Sender:
                 with torch.cuda.stream(link.stream):
                     for bucket in snapshot.buckets:
                         link.group.broadcast(bucket if staging is None else staging.lay_out(bucket), _left(end))
+                if is_first:
+                    # Every member has connected by now: NCCL's do so in the first broadcast.
+                    link.store.seal()
         except BaseException:
             link.close()
             raise

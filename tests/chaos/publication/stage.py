@@ -37,6 +37,7 @@ from headrace.wire.contracts import (
     encode,
     group_id,
 )
+from headrace.wire.errors import TransientError
 from headrace.wire.rpc import channel, serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
@@ -171,7 +172,11 @@ class Traffic:
             while self.flows and self._issued - self._taken < _UNDER_WAY:
                 await self._issue(self._issued)
                 self._issued += 1
-            for entry in await consumer.read(count=50, block_s=_LOOK_S):
+            try:
+                entries = await consumer.read(count=50, block_s=_LOOK_S)
+            except TransientError:
+                continue  # A read that timed out on a busy machine: what it has taken comes again with its lease.
+            for entry in entries:
                 message = decode(entry.data)
                 assert isinstance(message.body, RolloutGroup)
                 self._taken += message.header.group_index >= _FIRST_INDEX

@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 import signal
+import socket
 from multiprocessing.process import BaseProcess
 from threading import Barrier
 
 import pytest
 import torch
+from torch.distributed import TCPStore
 
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
@@ -101,3 +103,41 @@ def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ContractError, match="neither gloo nor nccl"):
         CollectiveGroup.join("odd", "mpi", "127.0.0.1", port, 0, 1, 5)
     del store
+
+
+def test_a_sealed_store_takes_no_stranger_and_its_members_go_on() -> None:
+    store, port = open_store("127.0.0.1")
+    peers = start("sealed", port, 2)
+    group = CollectiveGroup.join("sealed", "gloo", "127.0.0.1", port, 0, 2, _JOIN_S)
+    stranger = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    assert any("sealed" in key for key in stranger.list_keys())  # Why a name alone protects nothing.
+    store.seal()
+    with pytest.raises(TimeoutError):
+        socket.create_connection(("127.0.0.1", port), 2)
+    group.broadcast(torch.full((SIZE_BYTES,), 7, dtype=torch.uint8), _SEND_S)
+    assert exit_codes(peers) == [0]
+    group.abort()
+    store.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 2)
+
+
+def test_a_stranger_that_joins_first_costs_the_group_and_nothing_else() -> None:
+    """The worst case, one that knows the name: the member fails in time, and a new group works."""
+    store, port = open_store("127.0.0.1")
+    context = multiprocessing.get_context("spawn")
+    both = context.Barrier(1)
+    stranger = context.Process(target=receive, args=("wanted", port, 1, 2, False, both))
+    stranger.start()
+    CollectiveGroup.join("wanted", "gloo", "127.0.0.1", port, 0, 2, _JOIN_S)
+    with pytest.raises(TransientError, match="could not join the group wanted"):
+        CollectiveGroup.join("wanted", "gloo", "127.0.0.1", port, 1, 2, 3)
+    stranger.terminate()
+    stranger.join(_START_S)
+    store.close()
+    store, port = open_store("127.0.0.1")
+    peers = start("anew", port, 2)
+    group = CollectiveGroup.join("anew", "gloo", "127.0.0.1", port, 0, 2, _JOIN_S)
+    group.broadcast(torch.full((SIZE_BYTES,), 7, dtype=torch.uint8), _SEND_S)
+    assert exit_codes(peers) == [0]
+    group.abort()
