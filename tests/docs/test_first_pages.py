@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.typed import FIRST, pages, readers_folder, run_page
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1000)]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, Block, blocks
 FIRST = ("docs/quickstart.md", "docs/cli.md", "docs/operate.md")
 """In this order in one folder: the others look at the run that the first makes. The rest stand by themselves."""
 _STEPS = "4"
-_PAGE_S = 300
+_PAGE_S = 900
 
 
 def pages() -> dict[str, list[Block]]:
