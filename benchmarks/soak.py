@@ -180,12 +180,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--warm-minutes", type=float, default=5.0)
     parser.add_argument("--trace", default="", help="a service whose memory is traced, such as orchestrator")
+    parser.add_argument("--samples", type=Path, help="a file for every sample, a JSON line each")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="headrace-soak-") as name:
         samples, checked, traced = soak(
             Path(name), warm_s=60 * options.warm_minutes, seconds=60 * options.minutes, trace=options.trace
         )
     steps = [step for step, _ in samples["supervisor", "memory_mb"]]
+    if options.samples:
+        rows = [(*key, *value) for key, values in samples.items() for value in values]
+        options.samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines, exceeding = table(samples)
     print(f"steps {steps[0]:g} to {steps[-1]:g} in {options.minutes:g} minutes; headrace check: {checked}")
     print(*lines, sep="\n")

@@ -13,6 +13,8 @@ _WARM_S = 60.0
 _EVERY_S = 30.0
 _FRAMES = 4
 _LINES = 25
+_OWN = [tracemalloc.Filter(False, file, all_frames=True) for file in (tracemalloc.__file__, __file__)]
+"""What the tracing itself holds says nothing of the service."""
 
 
 def install(service: str, setting: str) -> None:
@@ -26,11 +28,15 @@ def install(service: str, setting: str) -> None:
 def _watch(file: Path) -> None:
     pause = threading.Event()
     pause.wait(_WARM_S)
-    first = tracemalloc.take_snapshot()
+    first = _snapshot()
     while not pause.wait(_EVERY_S):
-        grown = tracemalloc.take_snapshot().compare_to(first, "traceback")
+        grown = _snapshot().compare_to(first, "traceback")
         parts = []
         for one in grown[:_LINES]:
             parts.append(f"{one.size_diff / 1024:+.1f} KiB in {one.count_diff:+d} blocks")
             parts += one.traceback.format()
         file.write_text("\n".join(parts) + "\n")
+
+
+def _snapshot() -> tracemalloc.Snapshot:
+    return tracemalloc.take_snapshot().filter_traces(_OWN)
