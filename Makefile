@@ -37,6 +37,8 @@ export TOKENIZERS_PARALLELISM := false
 # Images of Python set it; without byte code each process of a run, and each worker of pytest, compiles the tree anew.
 unexport PYTHONDONTWRITEBYTECODE
 
+AUDIT := build/audit
+SBOM ?= build/sbom
 # Outside of the checkout: 2.5 GB that all checkouts share.
 SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
 # For GPUs, with the libraries of CUDA.
@@ -44,7 +46,7 @@ SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py tests/e2e/test_sglang_episodes.py
 
-.PHONY: help demo gpu test chaos soak pure processes compose test-all part-beside part-alone long once sglang sglang-venv docs check lint types unit sizes proto
+.PHONY: help demo gpu test chaos soak pure processes compose test-all part-beside part-alone long once sglang sglang-venv docs check lint types unit sizes proto audit sbom
 .PHONY: generate lock clean
 
 help: ## This list
@@ -156,6 +158,26 @@ lock: ## Pin what is installed in .venv
 	@test ! -e $(GPU) || { echo "$(VENV) is for GPUs, constraints.txt is for CPUs: make clean first"; exit 1; }
 	$(BIN)/python -m pip freeze --exclude-editable --exclude headrace | sed -E 's/^(torch==[0-9.]+).*/\1/' > constraints.txt
 	$(BIN)/python deploy/gpu/pins.py constraints constraints.txt > constraints-gpu.txt
+
+# The tools have an environment of their own: they audit .venv and are not part of it.
+$(AUDIT)/bin/pip-audit: Makefile
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip --disable-pip-version-check install -q pip-audit==2.10.1 cyclonedx-bom==7.5.0
+	@touch $@
+
+sbom: $(READY) $(AUDIT)/bin/pip-audit ## Bills of materials (CycloneDX) of .venv and of the pages, into build/sbom
+	@mkdir -p $(SBOM)
+	$(AUDIT)/bin/cyclonedx-py environment --output-reproducible --output-file $(SBOM)/python.json $(BIN)/python
+	npm --prefix ui sbom --sbom-format cyclonedx --package-lock-only > $(SBOM)/ui.json
+
+# --strict: what cannot be looked up is an error, and not a package without known vulnerabilities.
+audit: sbom ## Known vulnerabilities of every pinned package, and the bills of materials; asks pypi.org and npmjs.org
+	@status=0; \
+	for pins in constraints.txt constraints-gpu.txt; do \
+		$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r $$pins || status=1; \
+	done; \
+	npm --prefix ui audit || status=1; \
+	exit $$status
 
 clean: ## Remove the environment and caches; runs stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

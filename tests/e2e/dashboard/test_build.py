@@ -7,28 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from headrace.run.launch import inherited_environment
+from tests.node import missing, need_node
 
 ROOT = Path(__file__).parents[3]
 STATIC = Path("services/orchestrator/dashboard/static")
 TYPES = Path("src/api/schema.ts")
-REQUIRE = "HEADRACE_REQUIRE_NODE"
 UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ECONNRESET")
 BUILD_S = 170
 _LEFT_OUT = shutil.ignore_patterns("node_modules")
 
 
-def missing(what: str) -> None:
-    if inherited_environment().get(REQUIRE) == "1":
-        pytest.fail(f"{REQUIRE}=1, but {what}")
-    pytest.skip(f"{what}; {REQUIRE}=1 makes this a failure")
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A copy of `ui/` with what `npm ci` installs."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        missing("there is no node and npm on the path: install Node 20.19 or newer")
+    need_node()
     folder = tmp_path_factory.mktemp("page")
     shutil.copytree(ROOT / "ui", folder / "ui", ignore=_LEFT_OUT)
     done = npm(folder / "ui", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
