@@ -40,7 +40,8 @@ DEAD_LETTERS = Counter(
 
 RPC_REFUSED = Counter(
     "headrace_rpc_refused",
-    "gRPC calls without a token that is accepted (unauthenticated), or of a role that the method is not for.",
+    "gRPC calls without a token that is accepted (unauthenticated), of a role that the method is not for, or too many "
+    "in a second (resource_exhausted).",
     ["reason"],
 )
 HTTP_REFUSED = Counter(

@@ -10,6 +10,7 @@ import grpc
 from headrace.wire import metrics
 from headrace.wire.access.certificates import roles_named
 from headrace.wire.access.process import ProcessAccess, token_in
+from headrace.wire.access.rate import MOST_PER_S, CallRate
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
 from headrace.wire.telemetry import get_logger
 
@@ -33,6 +34,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, access: ProcessAccess) -> None:
         self._access = access
+        self._rate = CallRate()
         self._quiet_until = 0.0
 
     async def intercept_service(
@@ -47,8 +49,11 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         if not roles:
             code, text = grpc.StatusCode.UNAUTHENTICATED, "the call has no token that is accepted here"
         if roles & allowed:
-            handler = await continuation(details)
-            return self._with_certificate(handler, details.method, roles) if self._access.encrypts else handler
+            if self._rate.admits(roles & allowed, details.method):
+                handler = await continuation(details)
+                return self._with_certificate(handler, details.method, roles) if self._access.encrypts else handler
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            text = f"{_words(roles)} called {details.method} more than {MOST_PER_S:g} times a second"
 
         async def refuse(request: object, context: _Context) -> None:
             await self._refuse(context, details.method, code, text)

@@ -9,7 +9,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 
 from headrace.wire import rpc
-from headrace.wire.access import process
+from headrace.wire.access import process, rate
+from headrace.wire.access.rate import CallRate
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
 from headrace.wire.errors import ConfigError
 from headrace.wire.v1 import (
@@ -109,6 +110,34 @@ async def test_a_role_calls_what_names_it_and_nothing_else(port: int, folder: Pa
 async def test_a_method_that_is_not_in_the_list_is_refused_to_all(port: int, folder: Path) -> None:
     assert await code_of(port, "/wire.v1.TrainerService/New", bearer(folder, Role.TRAINER)) is DENIED
     assert await code_of(port, "/wire.v1.TrainerService/New") is UNAUTHENTICATED
+
+
+async def test_a_flood_of_a_role_is_refused_and_holds_up_no_other(
+    port: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate, "BURST", 5.0)
+    monkeypatch.setattr(rate, "MOST_PER_S", 1e-6)
+    method, operator = "/wire.v1.OrchestratorService/GetStatus", bearer(folder, Role.OPERATOR)
+    labels = {"reason": "resource_exhausted"}
+    before = REGISTRY.get_sample_value("headrace_rpc_refused_total", labels) or 0
+    codes = [await code_of(port, method, operator) for _ in range(8)]
+    assert set(codes[:5]) <= set(REACHED) and set(codes[5:]) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert REGISTRY.get_sample_value("headrace_rpc_refused_total", labels) == before + 3
+    assert await code_of(port, method, bearer(folder, Role.VIEWER)) in REACHED
+    sample = "/wire.v1.RolloutService/Sample"
+    assert {await code_of(port, sample, bearer(folder, Role.ENVIRONMENT)) for _ in range(8)} <= set(REACHED)
+
+
+def test_a_bucket_fills_again_and_no_further_than_its_size() -> None:
+    now = 0.0
+    calls = CallRate(lambda: now)
+    role, method = frozenset({Role.ROLLOUT}), "/wire.v1.OrchestratorService/Heartbeat"
+    assert sum(calls.admits(role, method) for _ in range(5_000)) == rate.BURST
+    now = 0.5
+    assert sum(calls.admits(role, method) for _ in range(5_000)) == rate.MOST_PER_S / 2
+    now = 1_000.0
+    assert sum(calls.admits(role, method) for _ in range(5_000)) == rate.BURST
+    assert rate.UNBOUNDED <= METHODS
 
 
 async def test_health_needs_no_token_and_reflection_does(port: int, folder: Path) -> None:
