@@ -11,7 +11,6 @@ from tests.e2e.undisturbed import STEPS
 from tests.small_disk import SmallDisk, small_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-RESERVE_MIB = 20
 
 
 @pytest.fixture
@@ -42,24 +41,6 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_costs_no_bit(
     assert f"{tiny.run_dir}/" in line and "the disk is full" in line and " free" in line and "--resume" in line
     disk.make_room()
     tiny.begin("--resume", *reserve(0))
-    tiny.hurry()
-    tiny.finish()
-    assert tiny.check()["weights_sha256"] == undisturbed
-
-
-def test_the_run_pauses_before_a_step_without_its_reserve_and_goes_on_by_itself(
-    run: tuple[PacedRun, SmallDisk], undisturbed: str
-) -> None:
-    tiny, disk = run
-    tiny.begin(*reserve(RESERVE_MIB))
-    tiny.wait_for_step(2)
-    disk.fill(leave=(RESERVE_MIB - 4) * 2**20)
-    tiny.wait_until(lambda: "room on the disk" in str(tiny.status().get("trainer")), "the pause")
-    paused = tiny.steps()
-    said = str(tiny.status()["trainer"])
-    assert "MiB free" in said and "MiB needed" in said
-    assert tiny.steps() == paused < STEPS
-    disk.make_room()
     tiny.hurry()
     tiny.finish()
     assert tiny.check()["weights_sha256"] == undisturbed
