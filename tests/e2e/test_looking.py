@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.inspect.history import check_run
 from headrace.operate.scale import scale
 from headrace.wire.rundir.events import read_events
 from tests.e2e.harness import DEADLINE_S, TinyRun
@@ -101,6 +102,8 @@ def until_the_trainer_waits(run_dir: Path) -> Any:
 
 def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
     run.wait_for_step(2)
+    for _ in range(4):  # While steps are taken.
+        assert check_run(run.run_dir).problems == ()
     begin = time.time()
     scale("rollout", "0", run.run_dir)  # So it lives for as long as it is looked at, and there is a wait to tell of.
     log = run.folder / "watch.log"
