@@ -189,6 +189,15 @@ CASES: dict[str, Case] = {
         fires=_broker("900", "1000"),
         calm={"half": _broker("500", "1000"), "it tells no limit": _broker("900", "0")},
     ),
+    "HeadraceCertificateExpires": Case(
+        fires={"headrace_certificate_expires_timestamp_seconds{replica='r'}": "200000x40"},
+        calm={
+            "a month": {"headrace_certificate_expires_timestamp_seconds{replica='r'}": "2592000x40"},
+            "no certificates": {"headrace_certificate_expires_timestamp_seconds{replica='r'}": "0x40"},
+            "renewed": {"headrace_certificate_expires_timestamp_seconds{replica='r'}": "200000x8 2592000x32"},
+        },
+        also={"it has expired": {"headrace_certificate_expires_timestamp_seconds{replica='r'}": "60x40"}},
+    ),
     "HeadraceDiskFull": Case(
         fires=_disk(free=149, room=150, orchestrator=900),
         also={
