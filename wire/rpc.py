@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from typing import Any, Protocol, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -67,10 +68,11 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or handler.unary_unary is None:
             return handler
-        inner = handler.unary_unary
+        inner, decode = handler.unary_unary, handler.request_deserializer
 
-        async def guarded(request: object, context: "grpc.aio.ServicerContext[object, object]") -> object:
+        async def guarded(data: bytes, context: "grpc.aio.ServicerContext[object, object]") -> object:
             try:
+                request = _decoded(decode, data)
                 with tracing.under(details.invocation_metadata):
                     answer = await inner(request, context)
                 failpoints.reach(f"rpc.served.{details.method.rpartition('/')[2]}")
@@ -85,9 +87,15 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
                     log.exception("rpc_failed", method=details.method)
                 await context.abort(code, f"{type(error).__name__}: {error}")
 
-        return grpc.unary_unary_rpc_method_handler(
-            guarded, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
-        )
+        return grpc.unary_unary_rpc_method_handler(guarded, response_serializer=handler.response_serializer)
+
+
+def _decoded(decode: Callable[[bytes], object] | None, data: bytes) -> object:
+    """The request; gRPC's own decoding logs a traceback for each damaged one. Raises ContractError."""
+    try:
+        return data if decode is None else decode(data)
+    except DecodeError as error:
+        raise ContractError("bad_request", f"the request cannot be decoded: {error}") from error
 
 
 class _Health:
