@@ -81,10 +81,18 @@ def absent_folders(run_dir: Path) -> list[Path]:
 
 
 def make_private(absent: Sequence[Path]) -> None:
-    """Makes a run directory that is not there yet, for its owner alone: prompts, config and logs are in it."""
-    if absent:
+    """Makes a run directory that is not there yet, for its owner alone: prompts, config and logs are in it.
+
+    Raises ConfigError if it cannot be made.
+    """
+    if not absent:
+        return
+    try:
         absent[0].parent.mkdir(parents=True, exist_ok=True)
         absent[0].mkdir(mode=0o700)
+    except OSError as error:
+        reason = f"{error.filename or absent[0]}: {error.strerror}"
+        raise ConfigError(f"cannot make {absent[0]} ({reason}); choose another --run-dir") from error
 
 
 def let_group_read(run_dir: Path) -> None:

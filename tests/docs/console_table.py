@@ -277,6 +277,7 @@ ELSEWHERE = {
         "tests/unit/headrace/cli/test_certs.py",
         '"--tokens", tmp_path / "tokens", "--phase", phase',
     ),
+    "headrace check RUN_DIR": ("tests/e2e/test_looking.py", "check_run(run.run_dir)"),
     "headrace check RUN_DIR --receipt HEX": ("tests/e2e/test_receipts.py", 'said("check", run_dir, "--receipt"'),
     "headrace join RUN_DIR --node 1": ("tests/e2e/test_nodes_run.py", '"headrace", "join"'),
     "examples/rlhf/run.sh runs/rlhf": ("tests/e2e/test_rlhf.py", '"run.sh"'),

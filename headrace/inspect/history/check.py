@@ -31,7 +31,6 @@ class CheckedConfig:
 
 
 _LOOKS = 5
-_SIZES = ("journal/*", "events/**/*.jsonl", "metrics.jsonl")
 
 
 def check_run(run_dir: Path, receipt: str = "") -> HistoryVerdict:
@@ -55,8 +54,8 @@ def check_run(run_dir: Path, receipt: str = "") -> HistoryVerdict:
 
 
 def _sizes(run_dir: Path) -> dict[Path, int]:
-    found = {}
-    for path in (path for pattern in _SIZES for path in run_dir.glob(pattern)):
+    paths, found = RunPaths(run_dir), {}
+    for path in (paths.metrics, *paths.journal.glob("*"), *paths.event_files()):
         with contextlib.suppress(FileNotFoundError):
             found[path] = path.stat().st_size
     return found
