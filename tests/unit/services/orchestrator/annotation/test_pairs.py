@@ -106,6 +106,7 @@ def test_the_prompts_are_read_for_what_is_shown_alone(tmp_path: Path, monkeypatc
     read: list[str] = []
     real = pq.read_table
     monkeypatch.setattr(pq, "read_table", lambda path, **how: (read.append(path.name), real(path, **how))[1])
+    monkeypatch.setattr(shelf_module, "_LOOK_AT_MOST_S", 600.0)
     shelf = PairStore(tmp_path)
     shelf.look()
     ids = list(shelf.newest())
