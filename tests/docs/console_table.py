@@ -229,6 +229,24 @@ ELSEWHERE = {
         "tests/e2e/compose/test_nodes.py",
         "deploy/compose/nodes.yml",
     ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml --profile cpu up": (
+        "tests/e2e/compose/test_tls.py",
+        "docker-compose.yml:deploy/compose/tls.yml",
+    ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml run --rm --no-deps -T --entrypoint rm setup -r "
+    "/state/vault/certs /state/vault/users": (
+        "tests/e2e/compose/test_tls.py",
+        '"setup", "-r", "/state/vault/certs", "/state/vault/users"',
+    ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml up --detach --force-recreate": (
+        "tests/e2e/compose/test_tls.py",
+        '"up", "--detach", "--force-recreate"',
+    ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml exec valkey sh -c 'REDISCLI_AUTH=$(cat "
+    "/run/broker/password) valkey-cli --tls --cacert /run/broker/ca.crt --user admin ACL LOG'": (
+        "tests/e2e/compose/test_tls.py",
+        '$(cat /run/broker/password)" valkey-cli --tls --cacert /run/broker/ca.crt --user',
+    ),
     "docker compose exec orchestrator-cpu cat /run/user-tokens/operator": (
         "tests/e2e/compose/test_doors.py",
         '"/run/user-tokens/operator"',
