@@ -11,7 +11,7 @@ from headrace.operate.role_secrets import ADMIN
 from headrace.wire.access.certificates import SECRET
 from headrace.wire.access.roles import Role
 from tests.e2e.compose.engine import engine_images, need_engine
-from tests.e2e.compose.inside import LIST
+from tests.e2e.compose.inside import BROKER_WAYS, GRPC_WAYS, LIST
 from tests.e2e.compose.project import Project, docker, service_of
 from tests.waiting import until
 
@@ -20,31 +20,6 @@ BUILD_S, UP_S, STEP_S = 1200, 600, 300
 RUN = "--demo --sft.steps 3 --run.max-steps 5000 --batch.groups 8 --eval.every 0 --trainer.checkpoint-every 1"
 SERVICES = {"orchestrator-cpu", "rollout-cpu", "reward", "trainer-cpu"}
 PORTS = ("orchestrator:7000", "rollout:7000", "trainer:7000", "reward:7000")
-CALL = """
-import asyncio, json, pathlib, sys
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-own = pathlib.Path('/run/tokens')
-ca, chain, key = (own.joinpath(name).read_bytes() for name in ('ca.crt', 'tls.crt', 'tls.key'))
-async def health(address, credentials):
-    role = address.partition(':')[0]
-    options = (('grpc.ssl_target_name_override', f'{role}.headrace.internal'),)
-    if credentials is None:
-        opened = grpc.aio.insecure_channel(address)
-    else:
-        opened = grpc.aio.secure_channel(address, credentials, options)
-    async with opened as channel:
-        try:
-            await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
-        except grpc.aio.AioRpcError as error:
-            return error.code().name
-        return 'OK'
-async def main():
-    without, whole = grpc.ssl_channel_credentials(ca), grpc.ssl_channel_credentials(ca, key, chain)
-    print(json.dumps([[await health(address, one) for one in (None, without, whole)] for address in sys.argv[1:]]))
-asyncio.run(main())
-"""
-"""gRPC in the clear, over TLS without a certificate, and with the container's own one."""
 ASK = """
 import asyncio, json, pathlib, sys
 import grpc
@@ -64,30 +39,6 @@ async def main():
 print(json.dumps(asyncio.run(main())))
 """
 """The status, with a certificate of this folder and a token."""
-BROKER = """
-import json, pathlib, socket, ssl
-import redis
-context = ssl.create_default_context(cafile='/run/broker/ca.crt')
-def said(lines, over):
-    with socket.create_connection(('valkey', 6379), timeout=20) as plain:
-        end = context.wrap_socket(plain, server_hostname='valkey') if over else plain
-        try:
-            end.sendall(lines)
-            return end.recv(100).decode(errors='replace')
-        except OSError as error:
-            return type(error).__name__
-own = redis.Redis.from_url(pathlib.Path('/run/broker/url').read_text().strip(), socket_timeout=20)
-def does(*words):
-    try:
-        return repr(own.execute_command(*words))
-    except redis.ResponseError as error:
-        return str(error)
-key = 'headrace:{demo}:'
-found = [said(b'PING\\r\\n', over) for over in (False, True)]
-found += [does('PING'), does('XADD', key + 'prompts', '*', 'a', 'b'), does('XINFO', 'GROUPS', key + 'rollouts')]
-print(json.dumps(found))
-"""
-"""What the broker says to an anonymous client, in the clear and over TLS, and to the container's own user."""
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +143,7 @@ def test_a_container_has_the_secrets_of_its_own_role_and_no_other(run: Project) 
 
 
 def test_grpc_refuses_clear_text_and_callers_without_a_certificate(run: Project) -> None:
-    answers = json.loads(run.python("reward", CALL, *PORTS))
+    answers = json.loads(run.python("reward", GRPC_WAYS, "/run/tokens", *PORTS))
     assert answers == [["UNAVAILABLE", "UNAVAILABLE", "OK"]] * len(PORTS)
 
 
@@ -205,7 +156,9 @@ def test_a_token_opens_with_the_certificate_of_its_role_alone(run: Project) -> N
 
 
 def test_the_broker_refuses_clear_text_and_the_anonymous_and_keeps_each_user_to_its_own(run: Project) -> None:
-    clear, anonymous, ping, writes, reads = json.loads(run.python("reward", BROKER))
+    clear, anonymous, ping, writes, reads = json.loads(
+        run.python("reward", BROKER_WAYS, "/run/broker/ca.crt", "/run/broker/url")
+    )
     assert "PONG" not in clear and "PONG" not in anonymous
     assert anonymous.startswith("-NOAUTH")
     assert ping == "True"
