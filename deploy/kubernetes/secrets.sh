@@ -4,7 +4,7 @@
 #
 #   secrets.sh my-run/secrets            then, in my-run/kustomization.yaml: components: [secrets]
 #   secrets.sh my-run/secrets --tls RUN  for the component `mutual-tls`, which comes before it: also a certificate for each
-#                                        role, of a development authority in FOLDER/certs, and a user of the broker, who
+#                                        role, of a development authority in FOLDER/certs, and a user of the broker, which
 #                                        may use the streams of the run RUN. Needs the command `headrace` with the extra tls
 #   ... --tls RUN --cert-manager         without certificates: those are made by the component `cert-manager`
 set -eu
@@ -97,10 +97,8 @@ echo '*' > "$folder/.gitignore"
   done
   shown=
   if [ "$certificates" = ours ]; then
-    # Services read a new certificate without a restart: the name stays.
     for role in $services broker; do
-      secret "tls-$role" replace "ca.crt=certs/ca.pem, tls.crt=certs/$role.pem, tls.key=certs/$role-key.pem" \
-        ", options: {disableNameSuffixHash: true}"
+      secret "tls-$role" replace "ca.crt=certs/ca.pem, tls.crt=certs/$role.pem, tls.key=certs/$role-key.pem"
     done
     shown=", certs/ca.pem"
     for role in $people; do

@@ -18,20 +18,20 @@ from headrace.wire.access.roles import Role
 from headrace.wire.rundir import atomic
 
 ADMIN = "admin"
-"""The broker's user who may do everything; only the broker itself has its password."""
+"""The broker's user with all rights; only the broker's own folder has its password."""
 _CA, _CERTIFICATE, _KEY = SECRET
 
 
 @dataclass(frozen=True, slots=True)
 class RoleFolders:
-    """Where secrets go, each folder one that its reader alone sees; roles may share the first ones."""
+    """Where secrets go, each folder one that its service alone mounts; people's roles may share one."""
 
     certificates: Mapping[Role, Path]
     """Role -> where its certificate goes: `ca.crt`, `tls.crt`, `tls.key`; of a shared folder `ROLE.pem` and so on."""
     urls: Mapping[Role, Path]
     """Role -> where `url` and `ca.crt` go, for each user of the broker (`GRANTS`)."""
     broker: Path
-    """Where the broker's certificate and `users.acl` go."""
+    """Where the broker's certificate and `users.acl` go; the caller keeps the password of `ADMIN` there."""
 
 
 def write_role_secrets(

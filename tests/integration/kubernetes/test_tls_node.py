@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.e2e, pytest.mark.
 TLS, URL = "/run/secrets/tls", "/run/secrets/broker/url"
 READ_S = 240
 """Until kubelet shows a Secret's new content: its period is a minute, and its cache may be as old."""
+LONG = [{"op": "add", "path": "/spec/template/spec/initContainers/0/args/-", "value": "--run.max-steps=100000"}]
 METRICS = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080/metrics').read().decode())"
 
 
@@ -48,9 +49,6 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scenario
         made.kubectl("apply", "-k", str(overlay))
         wait_for_step(made, 2)
         yield made, str(overlay)
-
-
-LONG = [{"op": "add", "path": "/spec/template/spec/initContainers/0/args/-", "value": "--run.max-steps=100000"}]
 
 
 @pytest.fixture
@@ -102,11 +100,11 @@ def test_services_read_new_certificates_without_a_restart(applied: tuple[Scenari
 
     def expires() -> float:
         text = inside(run, "orchestrator", METRICS)
-        return float(re.findall(r"^headrace_certificate_expires_timestamp_seconds (\S+)$", text, re.M)[0])
+        return float(re.findall(r"^headrace_certificate_expires_timestamp_seconds\S* (\S+)$", text, re.M)[0])
 
     before = expires()
     pods = {pod["metadata"]["uid"] for pod in run.pods()}
-    said("certs", "rotate", "--tls", run.make_secrets() / "certs", "--days", "500")
+    said("certs", "rotate", "--tls", run.secrets / "certs", "--days", "500")
     run.make_secrets()
     run.kubectl("apply", "-k", overlay)
     until(lambda: expires() > before, "the new certificate to be read", seconds=READ_S, detail=run.shown, every_s=2.0)
