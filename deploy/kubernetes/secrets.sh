@@ -95,16 +95,11 @@ echo '*' > "$folder/.gitignore"
   for role in $services; do
     secret "token-$role" replace "tokens/$role, tokens/accepted.json"
   done
-  shown=
   if [ "$certificates" = ours ]; then
     for role in $services broker; do
       secret "tls-$role" replace "ca.crt=certs/ca.pem, tls.crt=certs/$role.pem, tls.key=certs/$role-key.pem"
     done
-    shown=", certs/ca.pem"
-    for role in $people; do
-      shown="$shown, certs/$role.pem, certs/$role-key.pem"
-    done
   fi
-  secret user-tokens replace "tokens/operator, tokens/viewer, tokens/annotator$shown"
+  secret user-tokens replace "tokens/operator, tokens/viewer, tokens/annotator"
   test -z "$run" || secret broker-keda create "password=broker/keda" ", literals: [username=keda, tls=enable]"
 } > "$folder/kustomization.yaml"

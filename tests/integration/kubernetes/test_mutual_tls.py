@@ -26,6 +26,7 @@ from tests.integration.kubernetes.rendered import (
     render,
 )
 from tests.integration.kubernetes.test_tokens import PEOPLE, SERVICES, secrets_of, unpacked
+from tests.verbs import said
 
 COMPONENT = "app.kubernetes.io/component"
 TLS = "/run/secrets/tls"
@@ -135,28 +136,30 @@ def test_the_script_makes_certificates_that_peers_take_and_a_user_for_each_role(
     acl = (broker / "users.acl").read_text()
     assert [line.split()[1] for line in acl.splitlines()] == ["default", *GRANTS, "admin", "keda"]
     assert "~headrace:{demo}:" in acl and not any(password in acl for password in passwords)
-    user = unpacked(manifests, "user-tokens", tmp_path / "user")
-    assert all(read_certificates(user, role) for role in PEOPLE)
-    names = {path.name for path in user.iterdir()}
-    assert not any(role.value in name for role in SERVICES for name in names)
-    authority = base64.b64encode((over_tls / "secrets/certs/ca-key.pem").read_bytes()).decode()
-    assert authority not in json.dumps(manifests)
+    # People keep theirs where they made them, and no pod has one.
+    assert {path.name for path in unpacked(manifests, "user-tokens", tmp_path / "user").iterdir()} == PEOPLE
+    certs = over_tls / "secrets" / "certs"
+    assert all(read_certificates(certs, role) for role in PEOPLE)
+    kept = [base64.b64encode((certs / f"{name}-key.pem").read_bytes()).decode() for name in (*PEOPLE, "ca")]
+    assert not any(key in json.dumps(manifests) for key in kept)
     assert {path.stat().st_mode & 0o077 for path in (over_tls / "secrets").rglob("*") if "key" in path.name} == {0}
 
 
-def test_a_new_certificate_keeps_the_name_of_its_secret_and_a_new_url_does_not(over_tls: Path) -> None:
-    def names(text: str) -> set[str]:
-        found = [one["metadata"]["name"] for one in kustomize(over_tls) if one["kind"] == "Secret"]
-        return {one for one in found if one.startswith(text)}
+def test_new_certificates_change_their_secrets_and_no_pod_and_a_new_url_does(over_tls: Path) -> None:
+    def rendered() -> dict[tuple[str, str], Manifest]:
+        return {(one["kind"], one["metadata"]["name"]): one for one in kustomize(over_tls)}
 
-    before = names("tls-"), names("broker-reward-")
-    certs = over_tls / "secrets" / "certs"
-    for path in certs.iterdir():
-        path.unlink()
-    certs.rmdir()
+    before = rendered()
+    said("certs", "rotate", "--tls", over_tls / "secrets/certs")
+    make_secrets(over_tls / "secrets", "--tls", "demo")
+    after = rendered()
+    changed = {name for name, one in after.items() if before.get(name) != one}
+    assert changed == {("Secret", f"tls-{name}") for name in (*SERVICES, "broker")}
     (over_tls / "secrets/users/reward.url").unlink()
     make_secrets(over_tls / "secrets", "--tls", "demo")
-    assert names("tls-") == before[0] and names("broker-reward-") != before[1]
+    changed = {name for name, one in rendered().items() if after.get(name) != one}
+    assert {kind for kind, _ in changed} == {"Secret", "Deployment", "StatefulSet"}
+    assert {name for kind, name in changed if kind != "Secret"} == {"reward", "valkey"}
 
 
 def test_the_script_keeps_what_is_there(over_tls: Path) -> None:
@@ -167,7 +170,7 @@ def test_the_script_keeps_what_is_there(over_tls: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "refusal"),
     [
         (("--tls",), "usage: "),
         (("--tls", ""), "usage: "),
@@ -176,9 +179,9 @@ def test_the_script_keeps_what_is_there(over_tls: Path) -> None:
         (("--tls", "My run"), "run id 'My run' must be"),
     ],
 )
-def test_the_script_refuses_what_it_does_not_know(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+def test_the_script_refuses_what_it_does_not_know(tmp_path: Path, options: tuple[str, ...], refusal: str) -> None:
     done = attempt_secrets(tmp_path / "secrets", *options)
-    assert done.returncode != 0 and said in done.stderr + done.stdout
+    assert done.returncode != 0 and refusal in done.stderr + done.stdout
     assert not (tmp_path / "secrets/kustomization.yaml").exists()
 
 
