@@ -24,7 +24,7 @@ from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import divide_tokens
 from headrace.wire.errors import ConfigError
 
-OPTION = "tls"
+_TLS_OPTION = "tls"
 DAYS = 365
 """Certificates are valid for so long; a start renews those with a third of it left or less."""
 USER = "user"
@@ -225,7 +225,7 @@ def make_tls(state: Path, tokens: Path, groups: Mapping[str, int], run_id: str) 
 def options_of(words: Sequence[str]) -> tuple[dict[str, int], str]:
     """Reads `reward=10002` and `tls=my-run`: the groups of services, and the run's id; empty = without TLS."""
     given = {name: value for name, _, value in (word.partition("=") for word in words)}
-    run_id = given.pop(OPTION, "")
+    run_id = given.pop(_TLS_OPTION, "")
     return {service: int(group) for service, group in given.items()}, run_id
 
 
