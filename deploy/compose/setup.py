@@ -1,11 +1,15 @@
 """Runs before all other services: checks what this machine hands to containers, and makes what has to be secret, once.
 
-    setup.py BROKER GRAFANA TOKENS [SERVICE=GID ...]
+    setup.py BROKER GRAFANA TOKENS [SERVICE=GID ...] [tls=RUN_ID]
 
 BROKER gets the broker's password, GRAFANA that of its admin: files of mode 0400, owned by whoever runs this; the group
 of the runs reads the broker's URL. TOKENS has a folder for each service, and `user` for people: each gets its token and
 the digests of all. The token of a SERVICE with a user of its own is given to its group. A password or token that is
 there is kept; what follows from it is written anew. Status 2, and a line for each folder that is of no use.
+
+`tls=RUN_ID` (deploy/compose/tls.yml) adds, in folders beside BROKER: `vault`, a development authority and the broker's
+users for the run of that id; `valkey`, all that the broker needs; `urls`, for each user a folder with its URL. TOKENS
+gets certificates too.
 """
 
 import os
@@ -20,6 +24,9 @@ from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import divide_tokens
 from headrace.wire.errors import ConfigError
 
+_TLS_OPTION = "tls"
+DAYS = 365
+"""Certificates are valid for so long; a start renews those with a third of it left or less."""
 USER = "user"
 """The folder of TOKENS for people and their tools: the roles that are no service."""
 _VALKEY = """\
@@ -28,6 +35,19 @@ save ""
 appendonly no
 maxmemory-policy noeviction
 """
+_VALKEY_TLS = """\
+port 0
+tls-port 6379
+tls-ca-cert-file /run/broker/ca.crt
+tls-cert-file /run/broker/tls.crt
+tls-key-file /run/broker/tls.key
+tls-auth-clients no
+aclfile /run/broker/users.acl
+save ""
+appendonly no
+maxmemory-policy noeviction
+"""
+_URL_TLS = "rediss://valkey:6379/0?ssl_ca_certs=/run/broker/ca.crt"
 
 
 def unreadable(folder: Path) -> Iterator[Path]:
@@ -178,16 +198,47 @@ def make_tokens(tokens: Path, groups: Mapping[str, int]) -> None:
         token.chmod(0o440)
 
 
-def groups_of(words: Sequence[str]) -> dict[str, int]:
-    """Reads `reward=10002`."""
-    pairs = (word.partition("=") for word in words)
-    return {service: int(group) for service, _, group in pairs}
+def make_tls(state: Path, tokens: Path, groups: Mapping[str, int], run_id: str) -> None:
+    """Certificates of all roles, the broker's users and their URLs; `run_id`: the run whose streams they may use."""
+    # They take a moment to load, and only this needs them.
+    from headrace.operate.role_secrets import RoleFolders, write_role_secrets
+    from headrace.wire.streams.redis import GRANTS
+
+    password = keep_password(state / "valkey" / "password")
+    folders = RoleFolders(
+        certificates={role: tokens / role if (tokens / role).is_dir() else tokens / USER for role in Role},
+        urls={role: state / "urls" / role for role in GRANTS},
+        broker=state / "valkey",
+    )
+    write_role_secrets(
+        state / "vault",
+        folders,
+        url=_URL_TLS,
+        run_id=run_id,
+        admin=password,
+        days=DAYS,
+        groups={Role(service): group for service, group in groups.items()},
+    )
+    write(state / "valkey" / "valkey.conf", _VALKEY_TLS)
+
+
+def options_of(words: Sequence[str]) -> tuple[dict[str, int], str]:
+    """Reads `reward=10002` and `tls=my-run`: the groups of services, and the run's id; empty = without TLS."""
+    given = {name: value for name, _, value in (word.partition("=") for word in words)}
+    run_id = given.pop(_TLS_OPTION, "")
+    return {service: int(group) for service, group in given.items()}, run_id
 
 
 def main(
-    root: Path, broker: Path, grafana: Path, tokens: Path, groups: Mapping[str, int], names: Mapping[str, str]
+    root: Path,
+    broker: Path,
+    grafana: Path,
+    tokens: Path,
+    groups: Mapping[str, int],
+    names: Mapping[str, str],
+    run_id: str = "",
 ) -> None:
-    """Checks first, so that nothing is made where nothing can start."""
+    """Checks first, so that nothing is made where nothing can start. `run_id`: that of a run over TLS."""
     for line in warnings(root, names):
         sys.stderr.write(f"{line}\n")
     found = problems(root, names)
@@ -199,8 +250,14 @@ def main(
         make_tokens(tokens, groups)
     except (ConfigError, OSError) as error:
         sys.exit(f"tokens: {error}")
+    try:
+        if run_id:
+            make_tls(broker.parent, tokens, groups, run_id)
+    except (ConfigError, OSError) as error:
+        sys.exit(f"TLS: {error}")
 
 
 if __name__ == "__main__":
-    _, BROKER, GRAFANA, TOKENS, *GROUPS = sys.argv
-    main(Path("/"), Path(BROKER), Path(GRAFANA), Path(TOKENS), groups_of(GROUPS), os.environ)
+    _, BROKER, GRAFANA, TOKENS, *OPTIONS = sys.argv
+    GROUPS, RUN_ID = options_of(OPTIONS)
+    main(Path("/"), Path(BROKER), Path(GRAFANA), Path(TOKENS), GROUPS, os.environ, RUN_ID)

@@ -34,13 +34,16 @@ FROM core AS cpu
 # A volume that is first mounted here belongs to the service's user: those of docker-compose.yml.
 RUN install -d -o 10001 -g 10001 /state/broker /state/hub /state/grafana /state/grafana-data /state/prometheus-data \
     /state/tokens/trainer /state/tokens/rollout /state/tokens/reward /state/tokens/environment /state/tokens/orchestrator \
-    /state/tokens/user
+    /state/tokens/user /state/vault /state/valkey /state/urls/trainer /state/urls/rollout /state/urls/reward \
+    /state/urls/environment /state/urls/orchestrator /state/urls/operator
+# `tls`: `setup` makes certificates. What is removed of pyarrow are clients of services that no code here talks to.
 RUN --mount=type=bind,from=wanted,source=/wanted/orchestrator.txt,target=/wanted/orchestrator.txt \
+    --mount=type=bind,from=wanted,source=/wanted/tls.txt,target=/wanted/tls.txt \
     --mount=type=bind,source=constraints.txt,target=/src/constraints.txt \
     --mount=type=cache,target=/root/.cache/pip,sharing=locked \
-    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/orchestrator.txt \
+    pip --python venv install --quiet -c /src/constraints.txt -r /wanted/orchestrator.txt -r /wanted/tls.txt \
     && find venv -type d -name tests -prune -print0 | xargs -0r rm -rf \
-    && cd venv/lib/python3*/site-packages && rm -rf hf_xet* pyarrow/include pyarrow/*flight*
+    && cd venv/lib/python3*/site-packages && rm -rf hf_xet* pyarrow/include pyarrow/*flight* pyarrow/*s3*
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip --python venv install --quiet --no-deps --no-index /wheel/*.whl
 ARG VERSION=0.1.0

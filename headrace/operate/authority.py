@@ -50,6 +50,30 @@ def make_authority(folder: Path, *, hosts: Sequence[str], days: int) -> None:
     _write_all(folder, signed)
 
 
+def keep_authority(folder: Path, *, hosts: Sequence[str], days: int) -> None:
+    """Makes the folder, whole, unless it is there; renews its certificates once one has a third of `days` left or less.
+
+    Arguments as of `make_authority`. Raises ConfigError.
+    """
+    if not folder.is_dir():
+        with atomic.replaced_folder(folder, durable=True) as aside:
+            aside.chmod(0o700)
+            make_authority(aside, hosts=hosts, days=days)
+        return
+    third = datetime.timedelta(days=days) / 3
+    if _first_expiry(folder) <= datetime.datetime.now(datetime.UTC) + third:
+        renew(folder, hosts=hosts, days=days)
+
+
+def _first_expiry(folder: Path) -> datetime.datetime:
+    """When the first certificate of a role or the broker runs out: long ago, if one is missing or damaged."""
+    try:
+        found = [x509.load_pem_x509_certificate((folder / f"{name}.pem").read_bytes()) for name in (*Role, BROKER)]
+    except (OSError, ValueError):
+        return datetime.datetime.min.replace(tzinfo=datetime.UTC)
+    return min(one.not_valid_after_utc for one in found)
+
+
 def renew(folder: Path, *, hosts: Sequence[str], days: int) -> None:
     """Replaces the certificate and the key of each role; the old ones stay valid until they expire.
 

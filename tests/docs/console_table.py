@@ -116,7 +116,25 @@ UNTIL_STOPPED = (
 )
 """The first is stopped by the second."""
 
-SECRETS = (Case(line="deploy/kubernetes/secrets.sh my-run/secrets", says=""),)
+SECRETS = (
+    Case(line="deploy/kubernetes/secrets.sh my-run/secrets", says=""),
+    # In a folder of its own: KUBERNETES applies the overlay without TLS.
+    Case(
+        line="deploy/kubernetes/secrets.sh my-run/secrets --tls demo",
+        says="",
+        replaced=(("my-run/secrets", "my-run/over-tls"),),
+    ),
+    Case(
+        line="deploy/kubernetes/secrets.sh my-run/secrets --tls demo --cert-manager",
+        says="",
+        replaced=(("my-run/secrets", "my-run/cert-manager"),),
+    ),
+    Case(
+        line="headrace certs rotate --tls my-run/secrets/certs",
+        says="renewed the certificates",
+        replaced=(("my-run/secrets", "my-run/over-tls"),),
+    ),
+)
 """Before KUBERNETES."""
 
 _WITHOUT_A_CLUSTER = "--dry-run=client --output yaml"
@@ -229,6 +247,24 @@ ELSEWHERE = {
         "tests/e2e/compose/test_nodes.py",
         "deploy/compose/nodes.yml",
     ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml --profile cpu up": (
+        "tests/e2e/compose/test_tls.py",
+        "docker-compose.yml:deploy/compose/tls.yml",
+    ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml run --rm --no-deps -T --entrypoint rm setup -r "
+    "/state/vault/certs /state/vault/users": (
+        "tests/e2e/compose/test_tls.py",
+        '"setup", "-r", "/state/vault/certs", "/state/vault/users"',
+    ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml up --detach --force-recreate": (
+        "tests/e2e/compose/test_tls.py",
+        '"up", "--detach", "--force-recreate"',
+    ),
+    "docker compose -f docker-compose.yml -f deploy/compose/tls.yml exec valkey sh -c 'REDISCLI_AUTH=$(cat "
+    "/run/broker/password) valkey-cli --tls --cacert /run/broker/ca.crt --user admin ACL LOG'": (
+        "tests/e2e/compose/test_tls.py",
+        '$(cat /run/broker/password)" valkey-cli --tls --cacert /run/broker/ca.crt --user',
+    ),
     "docker compose exec orchestrator-cpu cat /run/user-tokens/operator": (
         "tests/e2e/compose/test_doors.py",
         '"/run/user-tokens/operator"',
@@ -327,6 +363,7 @@ NOT_HERE = {
     "kubectl -n headrace wait --for=condition=Ready pod -l app.kubernetes.io/component=trainer --timeout=30m": _CLUSTER,
     "kubectl -n headrace scale statefulset/orchestrator --replicas=0": _CLUSTER,
     "kubectl -n headrace wait --for=delete pod/orchestrator-0 --timeout=5m": _CLUSTER,
+    "kubectl -n headrace rollout restart statefulset/valkey": _CLUSTER,
     "kubectl -n headrace rollout restart statefulset/orchestrator deployment/rollout deployment/reward": _CLUSTER,
     "kubectl -n headrace rollout status deployment/rollout --timeout=1h": _CLUSTER,
     """kubectl -n headrace patch job trainer --patch '{"spec": {"suspend": true}}'""": _CLUSTER,

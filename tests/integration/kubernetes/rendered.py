@@ -2,8 +2,10 @@
 
 import functools
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,12 +35,16 @@ COMPONENTS = {
     "grafana": ("grafana",),
     "sandbox-gvisor": ("sandbox-gvisor",),
     "tls": ("tls",),
+    "mutual-tls": ("mutual-tls",),
+    "cert-manager": ("mutual-tls", "cert-manager"),
     "everything": (
         *("gpu", "hub", "environment", "environment-sandbox", "colocate", "leader-worker-set", "jobset", "kueue"),
-        *("monitoring", "grafana", "reward-sandbox", "sandbox-gvisor", "tls"),
+        *("monitoring", "grafana", "reward-sandbox", "sandbox-gvisor", "tls", "mutual-tls"),
     ),
 }
-ALL = (*OVERLAYS, *(f"base+{name}" for name in COMPONENTS))
+ENCRYPTED = tuple(f"{name}+{part}" for name in ("base", *OVERLAYS) for part in ("mutual-tls", "cert-manager"))
+"""Over TLS, with certificates of one's own and with those of cert-manager."""
+ALL = (*OVERLAYS, *dict.fromkeys((*(f"base+{name}" for name in COMPONENTS), *ENCRYPTED)))
 Manifest = dict[str, Any]
 
 _POD_AT = {
@@ -57,24 +63,32 @@ def need_kubectl() -> None:
     pytest.skip("no kubectl: install one of 1.24 or newer, which brings kustomize with components")
 
 
-def make_secrets(folder: Path) -> None:
+def make_secrets(folder: Path, *options: str) -> None:
     """As docs/kubernetes.md has its reader make them."""
-    done = subprocess.run([KUBERNETES / "secrets.sh", folder], capture_output=True, text=True, timeout=60)
+    done = attempt_secrets(folder, *options)
     assert done.returncode == 0 and not done.stdout, done.stderr
+
+
+def attempt_secrets(folder: Path, *options: str, path: str = "") -> "subprocess.CompletedProcess[str]":
+    """`secrets.sh FOLDER ...`, which may fail. On its PATH is this Python's `headrace`, or `path`."""
+    told = {**os.environ, "PATH": path or f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    words = ["sh", KUBERNETES / "secrets.sh", folder, *options]
+    return subprocess.run(words, env=told, capture_output=True, text=True, timeout=60, check=False)
 
 
 @functools.cache
 def render(name: str) -> tuple[Manifest, ...]:
-    """The objects of an overlay (`cpu`), or of the base with a component (`base+keda`)."""
+    """The objects of an overlay (`cpu`), or of the base or an overlay with a component (`base+keda`)."""
     if name in OVERLAYS:
         return kustomize(KUBERNETES / "overlays" / name)
+    below, _, component = name.partition("+")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made).resolve()
         # Kustomize takes no absolute paths.
         kubernetes = Path(os.path.relpath(KUBERNETES, folder))
-        parts = COMPONENTS[name.removeprefix("base+")]
+        parts = COMPONENTS[component]
         file = {
-            "resources": [f"{kubernetes}/base"],
+            "resources": [f"{kubernetes}/{'base' if below == 'base' else f'overlays/{below}'}"],
             "components": [f"{kubernetes}/components/{part}" for part in parts],
         }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(file))
@@ -98,7 +112,8 @@ def documents(text: str) -> Iterator[Any]:
 
 def named(manifests: tuple[Manifest, ...], kind: str, name: str) -> Manifest:
     """The one object of a kind with a name; a generated one without its hash."""
-    found = [one for one in manifests if one["kind"] == kind and one["metadata"]["name"].startswith(name)]
+    fits = re.compile(rf"{re.escape(name)}(-[a-z0-9]{{10}})?")
+    found = [one for one in manifests if one["kind"] == kind and fits.fullmatch(one["metadata"]["name"])]
     assert len(found) == 1, f"{len(found)} of {kind}/{name}"
     return found[0]
 

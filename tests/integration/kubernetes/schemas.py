@@ -23,6 +23,11 @@ _FILES = {
     "ServiceMonitor": "monitoring.coreos.com_servicemonitors.yaml",
     "PrometheusRule": "monitoring.coreos.com_prometheusrules.yaml",
 }
+_FILES_IF_THERE = {
+    "Certificate": "cert-manager.io_certificates.yaml",
+    "Issuer": "cert-manager.io_issuers.yaml",
+}
+"""A folder without these is taken too; `tests/integration/kubernetes/test_mutual_tls.py` looks at what they say."""
 
 # It reads megabytes for each object.
 kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
@@ -30,7 +35,13 @@ kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.
 
 def is_own(manifest: Manifest) -> bool:
     """Whether the kind is Kubernetes' own."""
-    return manifest["kind"] not in _FILES
+    return manifest["kind"] not in _FILES | _FILES_IF_THERE
+
+
+def has_schema(manifest: Manifest) -> bool:
+    """Whether the kind is Kubernetes' own, or its CRD is in the folder."""
+    name = _FILES_IF_THERE.get(manifest["kind"])
+    return name is None or (need_schemas() / name).is_file()
 
 
 def check_own(manifest: Manifest) -> None:
@@ -62,7 +73,7 @@ def check_custom(manifest: Manifest) -> None:
 
 @functools.cache
 def _schema(kind: str, version: str) -> dict[str, Any]:
-    (crd,) = documents((need_schemas() / _FILES[kind]).read_text())
+    (crd,) = documents((need_schemas() / (_FILES | _FILES_IF_THERE)[kind]).read_text())
     found = next(one for one in crd["spec"]["versions"] if one["name"] == version)
     schema = found["schema"]["openAPIV3Schema"]
     schema["properties"]["metadata"] = {"type": "object"}

@@ -11,6 +11,7 @@ from tests.integration.kubernetes.rendered import (
     ROOT,
     containers,
     kustomize,
+    make_secrets,
     named,
     pods,
     render,
@@ -64,6 +65,23 @@ def test_the_components_of_episodes_join_an_overlay_of_one_node(my_run):
     assert spec["securityContext"]["seccompProfile"]["type"] == "Localhost"
     budgets = {one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "PodDisruptionBudget"}
     assert {one["maxUnavailable"] for one in budgets.values()} == {"100%"} and "environment" in budgets
+
+
+@pytest.mark.parametrize("overlay", ["cpu", "single-node-gpu", "cluster"])
+def test_the_components_of_tls_stand_above_any_overlay(my_run, overlay):
+    own, of_cert_manager = [text for text in YAML if "components/mutual-tls\n" in text]
+    lines = dict.fromkeys(re.findall(r"^\$ deploy/kubernetes/secrets\.sh (.* --tls .*)$", TEXT, re.M))
+    (first, *options), (second, *more) = [line.split() for line in lines]
+    assert first == second == "my-run/secrets"
+    for components, given in ((own, options), (of_cert_manager, more)):
+        make_secrets(my_run / "secrets", *given)
+        (my_run / "kustomization.yaml").write_text(
+            YAML[0].replace("overlays/cpu", f"overlays/{overlay}").replace("components: [secrets]\n", components)
+        )
+        manifests = kustomize(my_run)
+        assert named(manifests, "ConfigMap", "headrace")["data"]["TLS"] == "/run/secrets/tls"
+        made = [one for one in manifests if one["kind"] == "Certificate"]
+        assert bool(made) == (components == of_cert_manager)
 
 
 def test_the_patch_names_the_apparmor_profile(my_run):

@@ -25,6 +25,7 @@ def there(name, kind):
 def test_volumes_and_variables_come_from_what_is_there(name):
     maps, secrets, claims = there(name, "ConfigMap"), there(name, "Secret"), there(name, "PersistentVolumeClaim")
     accounts = there(name, "ServiceAccount")
+    certificates = {one["spec"]["secretName"] for one in there(name, "Certificate").values()}
     for where, template in pods(render(name)):
         spec = template["spec"]
         assert spec["serviceAccountName"] in accounts, where
@@ -32,7 +33,7 @@ def test_volumes_and_variables_come_from_what_is_there(name):
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in maps, where
             if "secret" in volume:
-                assert volume["secret"]["secretName"] in secrets.keys() | YOURS, where
+                assert volume["secret"]["secretName"] in secrets.keys() | YOURS | certificates, where
             if "persistentVolumeClaim" in volume:
                 assert volume["persistentVolumeClaim"]["claimName"] in claims, where
         mounted = {volume["name"] for volume in spec["volumes"]}
@@ -42,7 +43,8 @@ def test_volumes_and_variables_come_from_what_is_there(name):
         for variable in container.get("env", ()):
             source = variable.get("valueFrom", {})
             if "configMapKeyRef" in source:
-                assert source["configMapKeyRef"]["key"] in maps[source["configMapKeyRef"]["name"]]["data"], where
+                given = source["configMapKeyRef"]
+                assert given["key"] in maps[given["name"]]["data"] or given.get("optional"), where
             if "secretKeyRef" in source:
                 assert source["secretKeyRef"]["name"] in YOURS and source["secretKeyRef"]["optional"], where
 

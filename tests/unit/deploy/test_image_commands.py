@@ -4,10 +4,12 @@ import re
 import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from tests.unit.deploy.scripts import DEPLOY
 from tests.unit.deploy.test_requirements import FILES
 
 _COMMAND = """
@@ -54,6 +56,13 @@ def test_the_orchestrators_image_has_what_looks_at_a_run(verb: str) -> None:
     done = headrace(verb, "/nowhere", extras=("orchestrator", "tracing"))
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert "/nowhere" in done.stderr
+
+
+def test_the_orchestrators_image_makes_what_compose_needs_for_tls(tmp_path: Path) -> None:
+    done = headrace("certs", "init", str(tmp_path / "certs"), extras=("orchestrator", "tls"))
+    assert done.returncode == 0 and (tmp_path / "certs" / "broker-key.pem").is_file(), done.stderr
+    stage = (DEPLOY / "docker/orchestrator.Dockerfile").read_text()
+    assert "-r /wanted/orchestrator.txt -r /wanted/tls.txt " in stage
 
 
 def test_the_rewards_image_names_what_the_command_line_needs() -> None:
