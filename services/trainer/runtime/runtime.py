@@ -138,6 +138,11 @@ class Runtime:
         self.doing = ""
         return journaled
 
+    @property
+    def broker_trouble(self) -> str:
+        """Why no group can arrive from the broker; empty if one can."""
+        return self._inbox.trouble if self._inbox is not None else ""
+
     def tell_stopped(self) -> bool:
         """Reports that an operator's stop is done, and waits up to ten seconds for the orchestrator to receive it.
 

@@ -6,11 +6,13 @@ processes are restarted as Compose does it (`restart: unless-stopped`), since no
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
+from headrace.wire.entry import REFUSED
 from tests.chaos.proxy.faults import Fault
 from tests.chaos.proxy.judge import Judge, score
 from tests.chaos.proxy.proxy import FaultProxy
@@ -30,10 +32,22 @@ _WEIGHTS = "weights"
 class Between(Apart):
     """The run, its broker and its judge, and the proxies before them."""
 
-    def __init__(self, folder: Path, *, steps: int = STEPS, judged: Callable[[Sequence[int]], float] = score) -> None:
-        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        steps: int = STEPS,
+        judged: Callable[[Sequence[int]], float] = score,
+        variables: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens.
+
+        `variables`: of a service's environment, or the broker's.
+        """
         super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
-        self.valkey, self.judge = Valkey(folder / "valkey"), Judge(judged)
+        self._variables = variables
+        self.valkey = Valkey(folder / "valkey", variables=variables.get(BROKER, {}))
+        self.judge = Judge(judged)
         self._steps = steps
         self._port = free_port()
         self.proxies = {
@@ -43,13 +57,13 @@ class Between(Apart):
         }
         self.restarts: dict[str, int] = {}
 
-    def start(self, *arguments: str) -> None:
-        """Starts everything; `arguments` are more settings of the run."""
+    def start(self, *arguments: str, judge_s: float = 50) -> None:
+        """Starts everything; `arguments` are more settings of the run, `judge_s` the judge's deadline for a group."""
         self.valkey.start()
         for proxy in self.proxies.values():
             proxy.start()
         judge = f"127.0.0.1:{self.proxies[JUDGE].port}"
-        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": 50, "retries": 20}
+        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": judge_s, "retries": 20}
         scorers = [
             {"name": "length", "options": {"target": 3}},
             {"name": "reward_endpoint", "options": asked},
@@ -63,7 +77,7 @@ class Between(Apart):
             port=self._port,
         )
         for service in self.services:
-            self.spawn(service, {})
+            self.spawn(service, self._variables.get(service, {}))
 
     def strike(self, border: str, fault: Fault, seconds: float) -> None:
         """Waits for a further step, and sets a fault for some time."""
@@ -108,9 +122,10 @@ class Between(Apart):
     def _keep(self) -> None:
         for service, process in self.processes.items():
             if process.poll() is not None and (service, process.returncode) != ("trainer", 0):
+                assert process.returncode != REFUSED, self.log(service).read_text()[-2500:]
                 self.restarts[service] = self.restarts.get(service, 0) + 1
                 time.sleep(_AGAIN_S)
-                self.spawn(service, {})
+                self.spawn(service, self._variables.get(service, {}))
 
     def close(self) -> None:
         super().close()

@@ -138,8 +138,9 @@ class FaultProxy:
         ]
         try:
             await asyncio.gather(*pumps)
-        except OSError:
-            # One half has ended: so does the other.
+        except (OSError, asyncio.CancelledError):
+            # One half has ended, or the proxy does: so does the other. A task that ended as cancelled would make a
+            # callback of asyncio fail.
             link.reset()
         finally:
             for pump in pumps:
