@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -38,8 +40,11 @@ def redis_server() -> str:
 class Valkey:
     """One server process with an append-only file in `folder`; `more`: further arguments of its command line."""
 
-    def __init__(self, folder: Path, *more: str, binary: str = "") -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, *more: str, binary: str = "", variables: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`variables`: beside those of this process."""
+        self.folder, self._variables = folder, variables
         self.more, self.binary = more, binary or server_binary()
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
@@ -51,7 +56,11 @@ class Valkey:
         arguments += ["--appendonly", "yes", "--appendfsync", "everysec", *self.more]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.binary, *arguments], stdout=log, stderr=log, preexec_fn=die_with_parent
+                [self.binary, *arguments],
+                env={**os.environ, **self._variables},
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
             )
         end = time.monotonic() + 60
         while time.monotonic() < end:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ from headrace.run.nodes import ready_s
 from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.supervisor.alone import STOPPED_CODE, Alone
+from headrace.supervisor.alone import OPERATOR_CODE, STOPPED_CODE, Alone
 from headrace.supervisor.lock import RunLock, RunWatch
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.supervisor import RunOutcome
 from headrace.wire.environment import overlay
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.events import last_word
 from headrace.wire.rundir.layout import RunPaths
 
 _OF_THIS_MACHINE = ("HEADRACE_ANNOUNCE", "HEADRACE_TLS")
@@ -80,10 +83,11 @@ def plan_node(settings: TrainerSettings | StageSettings, environment: Mapping[st
         words = ("--replay",)
     elif settings.run.stage != "rl":
         words = ("--stage", settings.run.stage)
+    codes = ("--stopped-code", str(STOPPED_CODE), "--operator-code", str(OPERATOR_CODE))
     env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
     plan = ProcessPlan(
         name=f"trainer-node-{node}",
-        argv=python("headrace.services.trainer", *words, "--stopped-code", str(STOPPED_CODE), "--config", str(path)),
+        argv=python("headrace.services.trainer", *words, *codes, "--config", str(path)),
         env=env,
         grpc_port=settings.grpc_port,
         http_port=settings.http_port,
@@ -96,6 +100,16 @@ def plan_node(settings: TrainerSettings | StageSettings, environment: Mapping[st
     )
 
 
+def end_of_run(watch: RunWatch, run_dir: Path) -> RunOutcome | None:
+    """How the run ended, once its command on machine 0 has; None before."""
+    if not watch.ended():
+        return None
+    # A stage has no orchestrator, and its end reaches the other machines as an exit status alone.
+    if RunPaths(run_dir).event_files("orchestrator") and last_word(run_dir) == "run_ended":
+        return RunOutcome("finished")
+    return RunOutcome("stopped", "the run's command on machine 0 has ended")
+
+
 def _kind(values: dict[str, Any]) -> type[TrainerSettings | StageSettings]:
     if "replay" in values:
         return ReplaySettings
@@ -105,7 +119,7 @@ def _kind(values: dict[str, Any]) -> type[TrainerSettings | StageSettings]:
 def _run_node(run_dir: Path, plan: ProcessPlan, budget: Budget, output: Output) -> int:
     screen = Lines(run_dir, output.say)
     try:
-        alone = Alone(run_dir, plan, budget=budget, called_off=RunWatch(run_dir).ended)
+        alone = Alone(run_dir, plan, budget=budget, called_off=partial(end_of_run, RunWatch(run_dir), run_dir))
         outcome = asyncio.run(alone.run(screen.show))
     finally:
         screen.close()

@@ -15,10 +15,12 @@ from headrace.wire.rundir.layout import RunPaths
 
 STOPPED_CODE = 75
 """Exit status for a trainer's `--stopped-code`: a signal ended it, which is a death and not the end of its work."""
+OPERATOR_CODE = 76
+"""Exit status for a trainer's `--operator-code`: an operator stopped the run, which is an end before the last step."""
 
 
 class Alone:
-    """Runs one plan: restarts it when it dies, ends when it exits with status 0. Used on the main thread."""
+    """Runs one plan: restarts it when it dies, ends when its work does or is stopped. Used on the main thread."""
 
     def __init__(
         self,
@@ -27,15 +29,16 @@ class Alone:
         *,
         budget: Budget,
         patience: EndDeadlines | None = None,
-        called_off: Callable[[], bool] = lambda: False,
+        called_off: Callable[[], RunOutcome | None] = lambda: None,
     ) -> None:
-        """`called_off`: polled while the process is not ready; True if there is nothing left to start it for."""
+        """`called_off`: polled while the process is not ready; an outcome if there is nothing left to start it for."""
         self._run_dir, self._plan, self._called_off = run_dir, plan, called_off
         self._patience = patience or EndDeadlines()
         self._readiness = ReadinessClient()
         self._notices: list[str] = []
         self._processes = ProcessSet(run_dir, budget, self._notices.append)
         self._signals = StopSignals(self._notices.append)
+        self._by_operator = False
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
         """Runs to the end and returns the outcome; nothing is running then. `observe` is called at each poll."""
@@ -47,7 +50,7 @@ class Alone:
             task = self._processes.keep(
                 self._plan,
                 functools.partial(self._readiness.wait_until_ready, self._plan.name, port),
-                is_over=_over,
+                is_over=self._is_over,
                 probe=functools.partial(self._readiness.answers, port),
             )
             outcome = await self._watch(task, observe)
@@ -69,14 +72,14 @@ class Alone:
             while not task.done():
                 if self._signals.asked.is_set():
                     return RunOutcome("stopped", "asked to stop")
-                if not self._is_ready() and self._called_off():
-                    return RunOutcome("stopped", "the run's command on machine 0 has ended")
+                if not self._is_ready() and (outcome := self._called_off()):
+                    return outcome
                 observe(self._view())
                 await asyncio.wait({task, stopped}, timeout=self._patience.poll_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
         task.result()
-        return RunOutcome("finished")
+        return RunOutcome("stopped", "an operator stopped the run") if self._by_operator else RunOutcome("finished")
 
     def _view(self) -> View:
         states = self._processes.states()
@@ -86,7 +89,7 @@ class Alone:
     def _is_ready(self) -> bool:
         return self._processes.states().get(self._plan.name) == MonitorState.READY
 
-
-async def _over() -> bool:
-    """Exit status 0 is always the end: no other service has to confirm it."""
-    return True
+    async def _is_over(self, code: int) -> bool:
+        """Whether this exit status is an end; no other service has to confirm it."""
+        self._by_operator = code == OPERATOR_CODE
+        return code == 0 or self._by_operator

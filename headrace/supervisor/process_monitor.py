@@ -18,8 +18,8 @@ _NUMBER = re.compile(r"[\d.]+")
 
 Ready = Callable[[float], Awaitable[None]]
 Notice = Callable[[str], None]
-IsOver = Callable[[], Awaitable[bool]]
-"""Returns whether an exit with status 0 is the end, and not a death."""
+IsOver = Callable[[int], Awaitable[bool]]
+"""Returns whether an exit with this status is the end, and not a death."""
 Prepare = Callable[[int], str]
 """Called before each start with the number of early deaths in a row; returns a notice for the user. May raise
 OSError."""
@@ -158,7 +158,7 @@ class ProcessMonitor:
             raise DiskRefusedError(f"{self.plan.name} could not write {said or found}")
 
     async def _was_the_end(self, code: int) -> bool:
-        return self._stopping or (code == 0 and self._is_over is not None and await self._is_over())
+        return self._stopping or (self._is_over is not None and await self._is_over(code))
 
     async def _one_life(self, child: ServiceProcess) -> tuple[bool, bool, int]:
         """Returns whether it was ready, whether it then lived longer than `calm_s`, and its exit status."""

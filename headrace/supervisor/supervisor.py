@@ -226,8 +226,10 @@ class Supervisor:
     def _view(self) -> View:
         return View(self._status, self._processes.states(), tuple(self._notices), started=self._status is not None)
 
-    async def _is_over(self) -> bool:
-        """Whether the trainer's exit with status 0 was the end; the orchestrator may need a moment to report it."""
+    async def _is_over(self, code: int) -> bool:
+        """Whether the trainer's exit was the end, with status 0; the orchestrator may need a moment to report it."""
+        if code:
+            return False
         end = time.monotonic() + self._patience.settle_s
         while time.monotonic() < end:
             await self._look()

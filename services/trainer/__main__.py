@@ -2,8 +2,8 @@
 
 With `--check-algorithm` it only calls the user's own functions (`--code FOLDER`: of a copy that is not yet the run's),
 with `--write-base` it writes what the engines of a QLoRA run merge adapters into, with `--export` the model of a
-checkpoint; with `--replay` it trains batches of a journal again. `--stopped-code N` is the exit code when a signal ends
-training before its last step; 0 else.
+checkpoint; with `--replay` it trains batches of a journal again. The exit code when a signal ends training before its
+last step is `--stopped-code N`, and when an operator of the run does `--operator-code N`; 0 else.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from headrace.wire.entry import end_process, run_service
 from headrace.wire.telemetry import get_logger
 
 if TYPE_CHECKING:
-    from headrace.services.trainer.distributed.stop import StopSignal
+    from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd
     from headrace.services.trainer.distributed.topology import RankTopology
 
 
@@ -33,7 +33,7 @@ def run_rl(settings: TrainerSettings) -> int:
     from headrace.services.trainer.stages.rl import RlStage
     from headrace.wire.streams.redis import RedisBroker
 
-    def run(place: "RankTopology", stop: "StopSignal") -> int:
+    def run(place: "RankTopology", stop: "StopSignal") -> "TrainingEnd":
         if place.rank:
             return run_follower(settings, place, stop)
         return RlStage(settings, lambda: RedisBroker(settings.broker.url, settings.run.id), stop).run()
@@ -53,15 +53,17 @@ def run_replay(settings: ReplaySettings) -> int:
     from headrace.services.trainer.stages.follower import run_follower
     from headrace.services.trainer.stages.replay.replay import Replay
 
-    def run(place: "RankTopology", stop: "StopSignal") -> int:
+    def run(place: "RankTopology", stop: "StopSignal") -> "TrainingEnd":
         return run_follower(settings, place, stop) if place.rank else Replay(settings, stop).run()
 
     return _run_ranks(settings, run)
 
 
-def _run_ranks(settings: TrainerSettings | StageSettings, run: "Callable[[RankTopology, StopSignal], int]") -> int:
+def _run_ranks(
+    settings: TrainerSettings | StageSettings, run: "Callable[[RankTopology, StopSignal], TrainingEnd]"
+) -> int:
     """Runs this process's part of the training to its end or a signal; returns the exit code."""
-    from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
+    from headrace.services.trainer.distributed.stop import StoppedError, StopSignal, TrainingEnd
     from headrace.services.trainer.distributed.topology import settle_place
 
     place = settle_place(settings, sys.argv[1:])
@@ -73,12 +75,15 @@ def _run_ranks(settings: TrainerSettings | StageSettings, run: "Callable[[RankTo
     stop = StopSignal()
     stop.install()
     try:
-        code = run(place, stop)
+        end = run(place, stop)
     except StoppedError as error:
         get_logger("trainer").info("stopped", reason=str(error))
-        code = 0
+        end = TrainingEnd.INTERRUPTED
     # A supervisor sees only a machine's first process, which treats any other code of a child as a failure.
-    return _options().stopped_code if stop.signalled and place.first and not code else code
+    if not place.first or end is TrainingEnd.FINISHED:
+        return 0
+    code: int = _options().operator_code if end is TrainingEnd.STOPPED else _options().stopped_code
+    return code
 
 
 def write_export(settings: ExportSettings) -> int:
@@ -118,6 +123,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--export", action="store_true")
     # A Kubernetes Job takes 0 for the end of the run, even from a pod that was only moved to another node.
     parser.add_argument("--stopped-code", type=int, default=0)
+    # An operator's stop is the end for such a Job. On a machine that joins, only this process knows of it.
+    parser.add_argument("--operator-code", type=int, default=0)
     return parser.parse_known_args()[0]
 
 

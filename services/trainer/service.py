@@ -34,10 +34,13 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
 
     async def GetFates(self, request: pb.GetFatesRequest, context: object) -> pb.GetFatesResponse:  # noqa: D102
         ledger = self._ledger()
-        progress = ledger.progress(from_index=request.from_index)
+        # One more than wanted shows whether there are more.
+        progress = ledger.progress(from_index=request.from_index, most=request.most + 1 if request.most else None)
+        wanted = progress.fates[: request.most or None]
         return pb.GetFatesResponse(
             frontier=progress.frontier,
-            fates=wire_fates(progress.fates),
+            fates=wire_fates(wanted),
+            more=len(wanted) < len(progress.fates),
             version=progress.version,
             incarnation=ledger.incarnation,
         )

@@ -1,4 +1,4 @@
-"""Services of a tiny run as something else starts them: each has only the secrets of its own role."""
+"""Services of a tiny run as something else starts them, each a process with settings of its own."""
 
 import json
 import os
@@ -19,38 +19,72 @@ from tests.ports import free_port
 from tests.verbs import said
 
 
-class ServicesApart:
-    """A run that `headrace prepare` made, and one process of each service."""
+class Apart:
+    """A run that `headrace prepare` made, and one process of each service, whose logs are in `folder`."""
 
-    def __init__(self, run: TinyRun, secrets: Path, *, tls: Path, urls: Mapping[Role, str], plays: bool) -> None:
-        """`tls`: certificates of all roles; `urls`: the broker's URL of each role, that of the operator too.
-
-        `plays`: the rows are played.
-        """
-        self.run, self.secrets, self.tls, self.urls = run, secrets, tls, urls
+    def __init__(self, run: TinyRun, folder: Path, *, plays: bool = False) -> None:
+        """`plays`: the rows are played."""
+        self.run, self.folder = run, folder
         self.services = ("orchestrator", "trainer", "rollout", "reward", *(("environment",) if plays else ()))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def prepare(self) -> str:
-        """What `headrace prepare` said. A container has ports of its own; here they differ."""
-        orchestrator = f"127.0.0.1:{free_port()}"
+    def prepare_for(self, broker: str, *arguments: str, orchestrator: str, port: int) -> str:
+        """What `headrace prepare` said. A container has ports of its own; here they differ.
+
+        `orchestrator`: the address that services call it by; `port`: the one that it listens on.
+        """
         told = said(
             "prepare", self.run.folder / "run.toml", "--run-dir", self.run.run_dir, "--orchestrator", orchestrator,
-            "--broker", self.urls[Role.OPERATOR],
+            "--broker", broker, *arguments,
         )  # fmt: skip
         for service in self.services:
             path = RunPaths(self.run.run_dir).settings(service)
             settings = json.loads(path.read_text())
-            port = int(orchestrator.rpartition(":")[2]) if service == "orchestrator" else 0
-            path.write_text(json.dumps(settings | {"grpc_port": port, "http_port": 0, "announce": "127.0.0.1"}))
+            listens = port if service == "orchestrator" else 0
+            path.write_text(json.dumps(settings | {"grpc_port": listens, "http_port": 0, "announce": "127.0.0.1"}))
         return told
 
+    def spawn(self, service: str, variables: Mapping[str, str]) -> None:
+        """Starts a service's process with these variables of its own."""
+        env = {name: value for name, value in os.environ.items() if name not in NAMES}
+        command = [sys.executable, "-P", "-m", f"headrace.services.{service}"]
+        command += ["--config", str(RunPaths(self.run.run_dir).settings(service))]
+        with self.log(service).open("ab") as log:
+            self.processes[service] = subprocess.Popen(
+                command, env=env | variables, stdout=log, stderr=log, preexec_fn=die_with_parent
+            )
+
+    def log(self, service: str) -> Path:
+        return self.folder / f"{service}.log"
+
+    def logs(self) -> str:
+        return "".join(f"\n--- {service}\n{self.log(service).read_text()[-2500:]}" for service in self.processes)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait(60)
+
+
+class ServicesApart(Apart):
+    """Each service has only the secrets of its own role."""
+
+    def __init__(self, run: TinyRun, secrets: Path, *, tls: Path, urls: Mapping[Role, str], plays: bool) -> None:
+        """`tls`: certificates of all roles; `urls`: the broker's URL of each role, that of the operator too."""
+        super().__init__(run, secrets, plays=plays)
+        self.tls, self.urls = tls, urls
+
+    def prepare(self) -> str:
+        """What `headrace prepare` said."""
+        port = free_port()
+        return self.prepare_for(self.urls[Role.OPERATOR], orchestrator=f"127.0.0.1:{port}", port=port)
+
     def start(self) -> None:
-        self.secrets.mkdir()
-        tokens = self.secrets / "tokens"
+        self.folder.mkdir()
+        tokens = self.folder / "tokens"
         RunPaths(self.run.run_dir).tokens.rename(tokens)  # A secret: the run directory has none.
         for service in self.services:
-            role, folder = Role(service), self.secrets / service
+            role, folder = Role(service), self.folder / service
             self._give(folder / "tokens", tokens / role, tokens / ACCEPTED)
             self._give(folder / "tls", *(self.tls / name for name in ("ca.pem", f"{role}.pem", f"{role}-key.pem")))
             (folder / "url").write_text(self.urls[role])
@@ -59,21 +93,12 @@ class ServicesApart:
                 "HEADRACE_TLS": str(folder / "tls"),
                 "HEADRACE_BROKER__URL_FILE": str(folder / "url"),
             }
-            env = {name: value for name, value in os.environ.items() if name not in NAMES}
-            command = [sys.executable, "-P", "-m", f"headrace.services.{service}"]
-            command += ["--config", str(RunPaths(self.run.run_dir).settings(service))]
-            with self.log(service).open("ab") as log:
-                self.processes[service] = subprocess.Popen(
-                    command, env=env | own, stdout=log, stderr=log, preexec_fn=die_with_parent
-                )
+            self.spawn(service, own)
 
     def _give(self, folder: Path, *files: Path) -> None:
         folder.mkdir(parents=True)
         for file in files:
             shutil.copy(file, folder)
-
-    def log(self, service: str) -> Path:
-        return self.secrets / f"{service}.log"
 
     def wait_for_the_trainer(self) -> None:
         """Until the trainer of a finished run has ended by itself, with status 0."""
@@ -84,11 +109,3 @@ class ServicesApart:
                 assert service == "trainer" or process.poll() is None, f"{service} has ended{self.logs()}"
             time.sleep(0.2)
         assert self.processes["trainer"].returncode == 0, self.logs()
-
-    def logs(self) -> str:
-        return "".join(f"\n--- {service}\n{self.log(service).read_text()[-2500:]}" for service in self.processes)
-
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.kill()
-            process.wait(60)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.run.execute import STOPPED
 from headrace.supervisor.ports import pick_ports
 from headrace.wire.lifecycle import die_with_parent
 from tests.e2e.harness import TinyRun
 from tests.e2e.test_stages import Stage
+from tests.verbs import said
 from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -55,6 +57,23 @@ def test_a_run_over_two_machines_one_of_which_is_killed_ends_in_the_weights_of_o
         assert "rank 1 of node 1 is silent" in log or "node 1 was started again" in log
     finally:
         one.close()
+        two.close()
+
+
+@pytest.mark.long
+def test_both_machines_report_an_operators_stop_as_a_stop(tmp_path: Path) -> None:
+    two = TinyRun(tmp_path / "two", steps=1000, replicas=1)
+    try:
+        two.start(*two_machines())
+        with joined(two.run_dir) as other:
+            until(lambda: two.steps() >= 1, "two machines to train", DEADLINE_S)
+            said("stop", two.run_dir)
+            assert two.process is not None
+            two.process.communicate(timeout=DEADLINE_S)
+            ends = [two.process.returncode, other.wait(DEADLINE_S)]
+        log = (two.folder / "join.log").read_text()
+        assert ends == [STOPPED, STOPPED] and "trainer-node-1 stopped: an operator stopped the run" in log, log
+    finally:
         two.close()
 
 

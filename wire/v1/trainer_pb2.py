@@ -26,7 +26,7 @@ from headrace.wire.v1 import access_pb2 as wire_dot_v1_dot_access__pb2
 from headrace.wire.v1 import common_pb2 as wire_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/trainer.proto\x12\x07wire.v1\x1a\x14wire/v1/access.proto\x1a\x14wire/v1/common.proto\"%\n\x0fGetFatesRequest\x12\x12\n\nfrom_index\x18\x01 \x01(\x03\"h\n\x10GetFatesResponse\x12\x10\n\x08\x66rontier\x18\x01 \x01(\x03\x12\x1c\n\x05\x66\x61tes\x18\x02 \x03(\x0b\x32\r.wire.v1.Fate\x12\x0f\n\x07version\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\r\"K\n\x10OpenGroupRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ngroup_name\x18\x02 \x01(\t\x12\x12\n\nreplica_id\x18\x03 \x01(\t\"]\n\x11OpenGroupResponse\x12\x12\n\nstore_host\x18\x01 \x01(\t\x12\x12\n\nstore_port\x18\x02 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x0f\n\x07refused\x18\x04 \x01(\t\"r\n\x12SendWeightsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ngroup_name\x18\x02 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x12\n\ndeadline_s\x18\x05 \x01(\x01\"\x15\n\x13SendWeightsResponse\"\'\n\x11\x43loseGroupRequest\x12\x12\n\ngroup_name\x18\x01 \x01(\t\"\x14\n\x12\x43loseGroupResponse\"%\n\x12SaveWeightsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\"(\n\x13SaveWeightsResponse\x12\x11\n\tdisk_path\x18\x01 \x01(\t\"L\n\x13GetChecksumsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x14\n\x0cmodel_folder\x18\x03 \x01(\x08\"B\n\x14GetChecksumsResponse\x12*\n\tchecksums\x18\x01 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\"\x13\n\x11GetTrainerRequest\"O\n\x12GetTrainerResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x13\n\x0bwaiting_for\x18\x03 \x01(\t2\xb7\x04\n\x0eTrainerService\x12\x46\n\x08GetFates\x12\x18.wire.v1.GetFatesRequest\x1a\x19.wire.v1.GetFatesResponse\"\x05\xba\xe1\x18\x01\x05\x12I\n\tOpenGroup\x12\x19.wire.v1.OpenGroupRequest\x1a\x1a.wire.v1.OpenGroupResponse\"\x05\xba\xe1\x18\x01\x05\x12O\n\x0bSendWeights\x12\x1b.wire.v1.SendWeightsRequest\x1a\x1c.wire.v1.SendWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12L\n\nCloseGroup\x12\x1a.wire.v1.CloseGroupRequest\x1a\x1b.wire.v1.CloseGroupResponse\"\x05\xba\xe1\x18\x01\x05\x12O\n\x0bSaveWeights\x12\x1b.wire.v1.SaveWeightsRequest\x1a\x1c.wire.v1.SaveWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12R\n\x0cGetChecksums\x12\x1c.wire.v1.GetChecksumsRequest\x1a\x1d.wire.v1.GetChecksumsResponse\"\x05\xba\xe1\x18\x01\x05\x12N\n\nGetTrainer\x12\x1a.wire.v1.GetTrainerRequest\x1a\x1b.wire.v1.GetTrainerResponse\"\x07\xba\xe1\x18\x03\x05\x06\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/trainer.proto\x12\x07wire.v1\x1a\x14wire/v1/access.proto\x1a\x14wire/v1/common.proto\"3\n\x0fGetFatesRequest\x12\x12\n\nfrom_index\x18\x01 \x01(\x03\x12\x0c\n\x04most\x18\x02 \x01(\r\"v\n\x10GetFatesResponse\x12\x10\n\x08\x66rontier\x18\x01 \x01(\x03\x12\x1c\n\x05\x66\x61tes\x18\x02 \x03(\x0b\x32\r.wire.v1.Fate\x12\x0f\n\x07version\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\r\x12\x0c\n\x04more\x18\x05 \x01(\x08\"K\n\x10OpenGroupRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ngroup_name\x18\x02 \x01(\t\x12\x12\n\nreplica_id\x18\x03 \x01(\t\"]\n\x11OpenGroupResponse\x12\x12\n\nstore_host\x18\x01 \x01(\t\x12\x12\n\nstore_port\x18\x02 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x0f\n\x07refused\x18\x04 \x01(\t\"r\n\x12SendWeightsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ngroup_name\x18\x02 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x12\n\nworld_size\x18\x04 \x01(\r\x12\x12\n\ndeadline_s\x18\x05 \x01(\x01\"\x15\n\x13SendWeightsResponse\"\'\n\x11\x43loseGroupRequest\x12\x12\n\ngroup_name\x18\x01 \x01(\t\"\x14\n\x12\x43loseGroupResponse\"%\n\x12SaveWeightsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\"(\n\x13SaveWeightsResponse\x12\x11\n\tdisk_path\x18\x01 \x01(\t\"L\n\x13GetChecksumsRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x14\n\x0cmodel_folder\x18\x03 \x01(\x08\"B\n\x14GetChecksumsResponse\x12*\n\tchecksums\x18\x01 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\"\x13\n\x11GetTrainerRequest\"O\n\x12GetTrainerResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x13\n\x0bwaiting_for\x18\x03 \x01(\t2\xb7\x04\n\x0eTrainerService\x12\x46\n\x08GetFates\x12\x18.wire.v1.GetFatesRequest\x1a\x19.wire.v1.GetFatesResponse\"\x05\xba\xe1\x18\x01\x05\x12I\n\tOpenGroup\x12\x19.wire.v1.OpenGroupRequest\x1a\x1a.wire.v1.OpenGroupResponse\"\x05\xba\xe1\x18\x01\x05\x12O\n\x0bSendWeights\x12\x1b.wire.v1.SendWeightsRequest\x1a\x1c.wire.v1.SendWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12L\n\nCloseGroup\x12\x1a.wire.v1.CloseGroupRequest\x1a\x1b.wire.v1.CloseGroupResponse\"\x05\xba\xe1\x18\x01\x05\x12O\n\x0bSaveWeights\x12\x1b.wire.v1.SaveWeightsRequest\x1a\x1c.wire.v1.SaveWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12R\n\x0cGetChecksums\x12\x1c.wire.v1.GetChecksumsRequest\x1a\x1d.wire.v1.GetChecksumsResponse\"\x05\xba\xe1\x18\x01\x05\x12N\n\nGetTrainer\x12\x1a.wire.v1.GetTrainerRequest\x1a\x1b.wire.v1.GetTrainerResponse\"\x07\xba\xe1\x18\x03\x05\x06\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,33 +48,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRAINERSERVICE'].methods_by_name['GetTrainer']._loaded_options = None
   _globals['_TRAINERSERVICE'].methods_by_name['GetTrainer']._serialized_options = b'\272\341\030\003\005\006\007'
   _globals['_GETFATESREQUEST']._serialized_start=78
-  _globals['_GETFATESREQUEST']._serialized_end=115
-  _globals['_GETFATESRESPONSE']._serialized_start=117
-  _globals['_GETFATESRESPONSE']._serialized_end=221
-  _globals['_OPENGROUPREQUEST']._serialized_start=223
-  _globals['_OPENGROUPREQUEST']._serialized_end=298
-  _globals['_OPENGROUPRESPONSE']._serialized_start=300
-  _globals['_OPENGROUPRESPONSE']._serialized_end=393
-  _globals['_SENDWEIGHTSREQUEST']._serialized_start=395
-  _globals['_SENDWEIGHTSREQUEST']._serialized_end=509
-  _globals['_SENDWEIGHTSRESPONSE']._serialized_start=511
-  _globals['_SENDWEIGHTSRESPONSE']._serialized_end=532
-  _globals['_CLOSEGROUPREQUEST']._serialized_start=534
-  _globals['_CLOSEGROUPREQUEST']._serialized_end=573
-  _globals['_CLOSEGROUPRESPONSE']._serialized_start=575
-  _globals['_CLOSEGROUPRESPONSE']._serialized_end=595
-  _globals['_SAVEWEIGHTSREQUEST']._serialized_start=597
-  _globals['_SAVEWEIGHTSREQUEST']._serialized_end=634
-  _globals['_SAVEWEIGHTSRESPONSE']._serialized_start=636
-  _globals['_SAVEWEIGHTSRESPONSE']._serialized_end=676
-  _globals['_GETCHECKSUMSREQUEST']._serialized_start=678
-  _globals['_GETCHECKSUMSREQUEST']._serialized_end=754
-  _globals['_GETCHECKSUMSRESPONSE']._serialized_start=756
-  _globals['_GETCHECKSUMSRESPONSE']._serialized_end=822
-  _globals['_GETTRAINERREQUEST']._serialized_start=824
-  _globals['_GETTRAINERREQUEST']._serialized_end=843
-  _globals['_GETTRAINERRESPONSE']._serialized_start=845
-  _globals['_GETTRAINERRESPONSE']._serialized_end=924
-  _globals['_TRAINERSERVICE']._serialized_start=927
-  _globals['_TRAINERSERVICE']._serialized_end=1494
+  _globals['_GETFATESREQUEST']._serialized_end=129
+  _globals['_GETFATESRESPONSE']._serialized_start=131
+  _globals['_GETFATESRESPONSE']._serialized_end=249
+  _globals['_OPENGROUPREQUEST']._serialized_start=251
+  _globals['_OPENGROUPREQUEST']._serialized_end=326
+  _globals['_OPENGROUPRESPONSE']._serialized_start=328
+  _globals['_OPENGROUPRESPONSE']._serialized_end=421
+  _globals['_SENDWEIGHTSREQUEST']._serialized_start=423
+  _globals['_SENDWEIGHTSREQUEST']._serialized_end=537
+  _globals['_SENDWEIGHTSRESPONSE']._serialized_start=539
+  _globals['_SENDWEIGHTSRESPONSE']._serialized_end=560
+  _globals['_CLOSEGROUPREQUEST']._serialized_start=562
+  _globals['_CLOSEGROUPREQUEST']._serialized_end=601
+  _globals['_CLOSEGROUPRESPONSE']._serialized_start=603
+  _globals['_CLOSEGROUPRESPONSE']._serialized_end=623
+  _globals['_SAVEWEIGHTSREQUEST']._serialized_start=625
+  _globals['_SAVEWEIGHTSREQUEST']._serialized_end=662
+  _globals['_SAVEWEIGHTSRESPONSE']._serialized_start=664
+  _globals['_SAVEWEIGHTSRESPONSE']._serialized_end=704
+  _globals['_GETCHECKSUMSREQUEST']._serialized_start=706
+  _globals['_GETCHECKSUMSREQUEST']._serialized_end=782
+  _globals['_GETCHECKSUMSRESPONSE']._serialized_start=784
+  _globals['_GETCHECKSUMSRESPONSE']._serialized_end=850
+  _globals['_GETTRAINERREQUEST']._serialized_start=852
+  _globals['_GETTRAINERREQUEST']._serialized_end=871
+  _globals['_GETTRAINERRESPONSE']._serialized_start=873
+  _globals['_GETTRAINERRESPONSE']._serialized_end=952
+  _globals['_TRAINERSERVICE']._serialized_start=955
+  _globals['_TRAINERSERVICE']._serialized_end=1522
 # @@protoc_insertion_point(module_scope)

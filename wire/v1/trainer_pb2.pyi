@@ -24,16 +24,20 @@ class GetFatesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FROM_INDEX_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
     from_index: _builtins.int
     """Fates of groups with a lower index are left out."""
+    most: _builtins.int
+    """At most so many fates, those with the lowest indices; 0 = all, which may be more than one message takes."""
     def __init__(
         self,
         *,
         from_index: _builtins.int = ...,
+        most: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_index", b"from_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_index", b"from_index", "most", b"most"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -47,11 +51,16 @@ class GetFatesResponse(_message.Message):
     FATES_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     frontier: _builtins.int
     version: _builtins.int
     incarnation: _builtins.int
+    more: _builtins.bool
+    """`most` left out fates behind the last one."""
     @_builtins.property
-    def fates(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Fate]: ...
+    def fates(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Fate]:
+        """By group index."""
+
     def __init__(
         self,
         *,
@@ -59,10 +68,11 @@ class GetFatesResponse(_message.Message):
         fates: _abc.Iterable[_common_pb2.Fate] | None = ...,
         version: _builtins.int = ...,
         incarnation: _builtins.int = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fates", b"fates", "frontier", b"frontier", "incarnation", b"incarnation", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fates", b"fates", "frontier", b"frontier", "incarnation", b"incarnation", "more", b"more", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,6 +24,8 @@ from headrace.wire.v1 import trainer_pb2
 
 log = get_logger("orchestrator.issuer")
 _LOOK_S = 1.0
+_PAGE = 100_000
+"""Fates of one call: some MiB, where 64 MiB are the most that a message may have."""
 
 
 class Issuer:
@@ -157,7 +159,7 @@ class Issuer:
             lost = [group for group in self._store.open_groups() if self._id(group) not in live]
             if not lost:
                 return
-            await self._ask_trainer(lost[0].group_index)
+            await self._ask_trainer(lost[0].group_index, lost[-1].group_index)
             still_open = {group.group_index for group in self._store.open_groups()}
             lost = [group for group in lost if group.group_index in still_open]
             if lost:
@@ -189,14 +191,21 @@ class Issuer:
         if unknown:
             self._store.issue(unknown)
 
-    async def _ask_trainer(self, from_index: int) -> None:
-        """Fetches fates from the trainer's journal: a group may be trained and acked, with its report still pending."""
+    async def _ask_trainer(self, first: int, last: int) -> None:
+        """Fetches the fates of these groups, and of all between them, from the trainer's journal.
+
+        A group may be trained and acked, with its report still pending.
+        """
         if not self._state.trainer.address:
             raise TransientError("no trainer has registered yet")
         stub = self._clients.trainer(self._state.trainer.address)
-        request = trainer_pb2.GetFatesRequest(from_index=from_index)
-        try:
-            answer = await call(stub.GetFates, request, timeout_s=10.0, what="the trainer to tell fates")
-        except (HeadraceError, RuntimeError) as error:
-            raise TransientError(str(error)) from error
-        self._state.take_fates(answer.fates)
+        request = trainer_pb2.GetFatesRequest(from_index=first, most=_PAGE)
+        while request.from_index <= last:
+            try:
+                answer = await call(stub.GetFates, request, timeout_s=10.0, what="the trainer to tell fates")
+            except (HeadraceError, RuntimeError) as error:
+                raise TransientError(str(error)) from error
+            self._state.take_fates(answer.fates)
+            if not answer.more:
+                return
+            request.from_index = answer.fates[-1].group_index + 1

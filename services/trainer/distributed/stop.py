@@ -2,6 +2,7 @@
 
 import os
 import signal
+from enum import StrEnum
 from types import FrameType
 
 from headrace.wire.errors import HeadraceError
@@ -9,6 +10,17 @@ from headrace.wire.errors import HeadraceError
 
 class StoppedError(HeadraceError):
     """Asked to stop before there was anything to save."""
+
+
+class TrainingEnd(StrEnum):
+    """Why training ended, the same on all ranks."""
+
+    FINISHED = "finished"
+    """After its last step."""
+    STOPPED = "stopped"
+    """An operator of the run stopped it: it stays so until the run is started again."""
+    INTERRUPTED = "interrupted"
+    """A signal to a process, on any machine: it goes on when that process is started again."""
 
 
 class StopSignal:

@@ -144,10 +144,13 @@ class JournaledLedger:
             self.version = step
             self.weights_digest = weights_digest
 
-    def progress(self, from_index: int | None = None) -> LedgerProgress:
-        """Version, frontier, and fates: those since the last call of `reported`, or all from an index on."""
+    def progress(self, from_index: int | None = None, most: int | None = None) -> LedgerProgress:
+        """Version, frontier, and fates: those since the last call of `reported`, or those from an index on.
+
+        `most`: at most so many of the latter, by index; None = all.
+        """
         with self._lock:
-            fates = list(self._unreported) if from_index is None else self._ledger.fates(from_index)
+            fates = list(self._unreported) if from_index is None else self._ledger.fates(from_index, most)
             return LedgerProgress(
                 version=self.version, frontier=self._ledger.frontier, fates=fates, unproven=self._suspects.rows()
             )

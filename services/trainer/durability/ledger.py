@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
 import numpy as np
 
@@ -102,6 +103,8 @@ class Ledger:
         self._discarded: list[float] = []
         """The common score of each group that this life has discarded since its last batch."""
         self._fates: dict[int, GroupFate] = {}
+        self._highest = -1
+        """The highest index with a fate."""
         self._ready: dict[int, ReadyGroup] = {}
         self.frontier = 0
         """All indices below have a fate."""
@@ -128,9 +131,11 @@ class Ledger:
         """Groups that this life has discarded as uninformative since its last batch."""
         return len(self._discarded)
 
-    def fates(self, from_index: int = 0) -> list[GroupFate]:
-        """All fates at and above an index, by index."""
-        return [self._fates[index] for index in sorted(self._fates) if index >= from_index]
+    def fates(self, from_index: int = 0, most: int | None = None) -> list[GroupFate]:
+        """All fates at and above an index, or the first `most` of them, by index."""
+        # Nearly every index has a fate: a page of a long run costs no look at all the others.
+        found = (self._fates[index] for index in range(max(from_index, 0), self._highest + 1) if index in self._fates)
+        return list(islice(found, most))
 
     def has_fate(self, index: int) -> bool:
         """Whether the group has ended."""
@@ -161,6 +166,7 @@ class Ledger:
         if fate.group_index in self._fates:
             return False
         self._fates[fate.group_index] = fate
+        self._highest = max(self._highest, fate.group_index)
         if fate.step:
             self._discarded.clear()
         self._ready.pop(fate.group_index, None)

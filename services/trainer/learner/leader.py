@@ -6,6 +6,7 @@ from pathlib import Path
 
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.distributed.stop import TrainingEnd
 from headrace.services.trainer.durability.checkpoint import Checkpoint, load_checkpoint
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.learner.commands import Command, Commands
@@ -31,10 +32,10 @@ class Followers:
         if self._commands is not None:
             self._commands.tell(name, payloads, **values)
 
-    def stop(self, *, signalled: bool = False) -> None:
-        """Stops the other ranks; this process must end then too. `signalled`: the cause is a signal."""
+    def stop(self, end: TrainingEnd) -> None:
+        """Stops the other ranks, which end as this process does; it must end then too."""
         if self._commands is not None:
-            self.tell("stop", signalled=signalled)
+            self.tell("stop", end=end)
             self._ranks.leave()
 
 
@@ -98,8 +99,8 @@ class Leader:
         return self._learner.export(target)
 
 
-def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend], object]) -> bool:
-    """Executes the commands of rank 0 on a rank above 0 until it stops; returns whether a signal was the cause.
+def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend], object]) -> TrainingEnd:
+    """Executes the commands of rank 0 on a rank above 0 until it stops; returns how training ended.
 
     `load` makes the learner, when rank 0 commands it.
     """
@@ -110,7 +111,7 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
         command = commands.next()
         if command.name == "stop":
             ranks.leave()
-            return bool(command.values["signalled"])
+            return TrainingEnd(str(command.values["end"]))
         if command.name == LOAD:
             learner = load()
             continue

@@ -44,6 +44,8 @@ class Inbox:
         self._lease_s = lease_s
         self._ended = ended
         self._held: dict[int, Entry] = {}
+        self.trouble = ""
+        """Why nothing can arrive: what the broker's last answer lacked; empty after a read."""
 
     async def run(self) -> None:
         """Consumes what an earlier life left pending, then new entries, until it is cancelled."""
@@ -72,8 +74,10 @@ class Inbox:
             entries = await read()
         except TransientError as error:
             log.warning("broker_away", reason=str(error))
+            self.trouble = f"the broker is away: {error}"
             await asyncio.sleep(_RETRY_S)
             return
+        self.trouble = ""
         for entry in entries:
             try:
                 await self._handle(entry)

@@ -138,16 +138,25 @@ class Runtime:
         self.doing = ""
         return journaled
 
-    def tell_stopped(self) -> None:
-        """Reports that an operator's stop is done, and waits up to ten seconds for the orchestrator to receive it."""
+    @property
+    def broker_trouble(self) -> str:
+        """Why no group can arrive from the broker; empty if one can."""
+        return self._inbox.trouble if self._inbox is not None else ""
+
+    def tell_stopped(self) -> bool:
+        """Reports that an operator's stop is done, and waits up to ten seconds for the orchestrator to receive it.
+
+        Returns whether an operator has asked for one.
+        """
         reporter = self.reporter
         if reporter is None or not reporter.stop_asked:
-            return
+            return False
         reporter.stopped = True
         reporter.wake()
         end = time.monotonic() + _TELL_S
         while not reporter.stop_told and time.monotonic() < end:
             time.sleep(_LOOK_S / 4)
+        return True
 
     def _register(self, registration: orchestrator_pb2.RegisterTrainerRequest, given_up: Callable[[], bool]) -> int:
         limit = self._settings.trainer.orchestrator_timeout_s

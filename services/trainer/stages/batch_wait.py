@@ -59,14 +59,21 @@ def wait_for_batch(
         if ledger.discarded > discarded:
             left, discarded = limit_s, ledger.discarded
         if left < 0:
-            raise WaitTimeoutError(f"a batch for step {step}: {ledger.diagnosis()}{_where(reporter)}", limit_s)
+            where = _where(reporter, runtime.broker_trouble)
+            raise WaitTimeoutError(f"a batch for step {step}: {ledger.diagnosis()}{where}", limit_s)
         said, reporter.awaited = ledger.missing()
-        doing(f"a batch for step {step}{hindrance or said + _where(reporter)}", None if hindrance else left)
+        where = _where(reporter, runtime.broker_trouble)
+        doing(f"a batch for step {step}{hindrance or said + where}", None if hindrance else left)
         ledger.arrived.wait(_LOOK_S)
     return None
 
 
-def _where(reporter: Reporter) -> str:
-    """Where the group is that is awaited first, if known. The place of an earlier one would be the wrong place."""
+def _where(reporter: Reporter, broker_trouble: str) -> str:
+    """Where the group is that is awaited first, if known, or why none comes from there.
+
+    The place of an earlier one would be the wrong place.
+    """
+    if broker_trouble:
+        return f" ({broker_trouble})"
     place = next((reporter.places[index] for index in reporter.awaited[:1] if index in reporter.places), "")
     return f" ({place})" if place else ""

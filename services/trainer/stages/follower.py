@@ -4,7 +4,7 @@ import signal
 from functools import partial
 
 from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
-from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd
 from headrace.services.trainer.distributed.topology import RankTopology, rank_device, settle_place
 from headrace.services.trainer.learner.leader import follow
 from headrace.services.trainer.runtime.health_server import HealthServer
@@ -27,11 +27,8 @@ def make_rank_processes(
     return RankProcesses(place, LaunchOptions.of(settings, place, grouped=grouped), stop)
 
 
-def run_follower(settings: TrainerSettings, place: RankTopology, stop: StopSignal) -> int:
-    """Runs a rank above 0 from start to end; returns the exit code. Raises StoppedError.
-
-    At the end `stop.signalled` is whether a signal ended the run, on any machine.
-    """
+def run_follower(settings: TrainerSettings, place: RankTopology, stop: StopSignal) -> TrainingEnd:
+    """Runs a rank above 0 from start to end; returns how training ended. Raises StoppedError."""
     if not place.first:
         for number in (signal.SIGINT, signal.SIGTERM):
             # All processes receive these at once: rank 0 ends its step and decides when to stop.
@@ -46,5 +43,4 @@ def run_follower(settings: TrainerSettings, place: RankTopology, stop: StopSigna
         if health:
             health.doing = ""
         load = partial(load_learner, settings, ranks, rank_device(settings.run.device, place.local))
-        stop.signalled = follow(ranks, load, canary_maker(settings))
-    return 0
+        return follow(ranks, load, canary_maker(settings))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.distributed.collectives import Ranks
-from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd
 from headrace.services.trainer.distributed.topology import rank_device
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import show_room
@@ -78,8 +78,8 @@ class RlStage:
         limit_s = settings.trainer.turn_timeout_s
         self._turns = TrainerTurns(make_locks(settings), self._runtime.ask_turn, self._waits, limit_s=limit_s)
 
-    def run(self) -> int:
-        """Runs to `max_steps` or to the stop signal; returns the exit code."""
+    def run(self) -> TrainingEnd:
+        """Runs to `max_steps` or until a stop; returns which of them it was."""
         # Starts the other ranks first, while this process has no threads.
         processes = make_rank_processes(self._settings, self._stop)
         self._runtime.doing = MEETING
@@ -91,17 +91,17 @@ class RlStage:
                 self._begin(ranks, followers)
                 while self._version < self._settings.run.max_steps and not self._stop.asked():
                     self._one_step(self._version + 1)
-                self._end()
+                end = self._end()
             except StepInterruptedError:
                 log.info("stopped", version=self._version, before="the first new step")
-                self._runtime.tell_stopped()
+                end = self._told_end(finished=False)
             finally:
                 self._runtime.stop()
                 self._trackers.finish(hurry=self._stop.asked(), step=self._version, receipt=self._receipt)
-            followers.stop(signalled=self._stop.signalled)
+            followers.stop(end)
             # Not before the inbox, which writes drops, has ended.
             self._runtime.close_ledger()
-        return 0
+        return end
 
     def _begin(self, ranks: Ranks, followers: Followers) -> None:
         """Loads and restores on all ranks. Raises StepInterruptedError when asked to stop before it is done."""
@@ -116,15 +116,27 @@ class RlStage:
         # The time before is not part of the first step.
         self._phases.lap()
 
-    def _end(self) -> None:
-        if self._stop.asked():
+    def _end(self) -> TrainingEnd:
+        finished = not self._stop.asked()
+        if finished:
+            self._finish()
+        else:
             self._checkpoint()
             log.info("stopped", version=self._version)
-        else:
-            self._finish()
         self._receipt = self._checkpoint_schedule.receipt(self._version)
         # After the last step a stop may also arrive while the last evaluations are awaited.
-        self._runtime.tell_stopped()
+        return self._told_end(finished=finished)
+
+    def _told_end(self, *, finished: bool) -> TrainingEnd:
+        """Reports an operator's stop, if there is one; returns how training ended, `finished` or not.
+
+        An operator's stop stays one whatever signals follow it, such as those by which the run's command ends.
+        """
+        by_operator = self._runtime.tell_stopped()
+        # Without an operator, a signal may have come before the orchestrator received the end: the next life does that.
+        if finished and (by_operator or not self._stop.signalled):
+            return TrainingEnd.FINISHED
+        return TrainingEnd.STOPPED if by_operator else TrainingEnd.INTERRUPTED
 
     def _restore(self) -> JournaledLedger:
         """Restores the newest checkpoint, replays the journal, then opens an incarnation and publishes the weights."""

@@ -3,14 +3,17 @@
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
-from headrace.supervisor.alone import STOPPED_CODE, Alone
+from headrace.run.join import end_of_run
+from headrace.supervisor.alone import OPERATOR_CODE, STOPPED_CODE, Alone
 from headrace.supervisor.lock import RunLock, RunWatch
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, View
+from headrace.wire.rundir.events import EventLog
 
 LIVES = """
 import pathlib, sys, time
@@ -22,13 +25,15 @@ time.sleep(float(sys.argv[3]))
 """
 
 
-def run(folder: Path, *, then_s: float, lock: RunLock | None = None) -> tuple[RunOutcome, list[str]]:
-    """A process whose first life a signal ended, and the second lasts `then_s`; the run ends after the first."""
+def run(
+    folder: Path, *, then_s: float, lock: RunLock | None = None, code: int = STOPPED_CODE
+) -> tuple[RunOutcome, list[str]]:
+    """A process whose first life ends with `code`, and the second lasts `then_s`; the run ends after the first."""
     (folder / "logs").mkdir()
-    argv = (sys.executable, "-c", LIVES, str(folder / "lives"), str(STOPPED_CODE), str(then_s))
+    argv = (sys.executable, "-c", LIVES, str(folder / "lives"), str(code), str(then_s))
     # Nobody listens there: it is never ready, as a machine that waits for the others.
     plan = ProcessPlan(name="trainer-node-1", argv=argv, env=dict(os.environ), http_port=pick_ports(1)[0])
-    alone = Alone(folder, plan, budget=Budget(early_deaths=3), called_off=RunWatch(folder).ended)
+    alone = Alone(folder, plan, budget=Budget(early_deaths=3), called_off=partial(end_of_run, RunWatch(folder), folder))
     told: list[str] = []
 
     def observe(view: View) -> None:
@@ -45,6 +50,19 @@ def test_a_trainer_that_a_signal_ended_is_started_again_and_ends_with_the_traini
     outcome, told = run(tmp_path, then_s=0.0)
     assert outcome == RunOutcome("finished")
     assert told == [f"trainer-node-1 exited with status {STOPPED_CODE}; it is started again (1)"]
+
+
+def test_a_run_that_an_operator_stopped_has_not_finished_and_is_not_started_again(tmp_path: Path) -> None:
+    outcome, told = run(tmp_path, then_s=600.0, code=OPERATOR_CODE)
+    assert outcome == RunOutcome("stopped", "an operator stopped the run") and told == []
+
+
+def test_a_machine_that_died_at_the_end_of_a_finished_run_reports_that_end(tmp_path: Path) -> None:
+    events = EventLog(tmp_path, "orchestrator", "orchestrator")
+    events.append("run_ended", version=3, open_groups=[])
+    events.close()
+    outcome, _ = run(tmp_path, then_s=600.0, lock=RunLock(tmp_path))
+    assert outcome == RunOutcome("finished")
 
 
 def test_nobody_waits_for_machines_of_a_run_whose_command_has_ended(tmp_path: Path) -> None:

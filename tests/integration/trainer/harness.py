@@ -227,9 +227,9 @@ def one_life(values, stop_at, staleness, orchestrator):
     stage = RlStage(settings, make_broker, stop)
     if absent and stop_at is not None:
         threading.Thread(target=stop_while_it_waits, args=(stage,), daemon=True).start()
-    code = stage.run()
+    stage.run()
     (settings.run_dir.parent / "pending.json").write_text(json.dumps(servicer.pending_at_publication))
-    sys.exit(code)
+    sys.exit(0)
 
 
 def name_weights(how):

@@ -7,6 +7,7 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.durability.ledger import DynamicSamplingError, Ledger
 from headrace.services.trainer.runtime.inbox import Inbox
 from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
+from headrace.wire.errors import TransientError
 from headrace.wire.journal import DroppedRecord, JournalWriter, read_journal
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
@@ -211,3 +212,23 @@ async def test_a_bad_entry_is_buried_and_the_next_one_still_taken(tmp_path, data
         assert await bench.broker.live(StreamName.DEAD) == [data]
         assert bench.drops() == dropped
         assert bench.ledger.next_batch()[0][0].group_index == 0
+
+
+async def test_it_names_a_broker_that_is_away_until_the_next_read(tmp_path, monkeypatch):
+    async with Bench(tmp_path) as bench:
+        consumer = bench.inbox._consumer
+        read = consumer.read
+
+        async def away(**_):
+            raise TransientError("no answer")
+
+        async def named():
+            return bench.inbox.trouble == "the broker is away: no answer"
+
+        async def unnamed():
+            return not bench.inbox.trouble
+
+        monkeypatch.setattr(consumer, "read", away)
+        await bench.until(named)
+        monkeypatch.setattr(consumer, "read", read)
+        await bench.until(unnamed)

@@ -3,18 +3,15 @@
 from headrace.services.trainer.backends.choice import choose
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
-from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd
 from headrace.services.trainer.distributed.topology import RankTopology, rank_device
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.stages.follower import MEETING
 from headrace.services.trainer.stages.offline.run import OfflineRun
 
 
-def run_offline(settings: StageSettings, place: RankTopology, stop: StopSignal) -> int:
-    """Runs this process from start to end; returns the exit code. Raises StoppedError.
-
-    At the end `stop.signalled` is whether a signal ended the stage, on any machine.
-    """
+def run_offline(settings: StageSettings, place: RankTopology, stop: StopSignal) -> TrainingEnd:
+    """Runs this process from start to end; returns how the stage ended. Raises StoppedError."""
     table = settings.trainer
     grouped = choose(table.backend, table.ranks) != "single"
     processes = RankProcesses(place, LaunchOptions.of(settings, place, grouped=grouped), stop if place.first else None)
@@ -25,9 +22,9 @@ def run_offline(settings: StageSettings, place: RankTopology, stop: StopSignal) 
         if health:
             health.doing = "loading the model"
         device = rank_device(settings.run.device, place.local)
-        stop.signalled = not OfflineRun(settings, ranks, device, stop, health).run()
+        finished = OfflineRun(settings, ranks, device, stop, health).run()
         # Health is served until then: rank 0 may write for long, while probes check the other machines.
         ranks.leave()
     if health:
         health.stop()
-    return 0
+    return TrainingEnd.FINISHED if finished else TrainingEnd.INTERRUPTED

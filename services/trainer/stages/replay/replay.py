@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.distributed.collectives import Ranks
-from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd
 from headrace.services.trainer.distributed.topology import rank_device
 from headrace.services.trainer.durability.checkpoint import load_checkpoint
 from headrace.services.trainer.durability.ledger import ReadyGroup
@@ -47,19 +47,19 @@ class Replay:
         self._events = EventLog(settings.run_dir, "trainer", "replay")
         self._publisher = make_publisher(settings)
 
-    def run(self) -> int:
-        """Trains all steps of the plan, or those up to the stop signal; returns the exit code.
+    def run(self) -> TrainingEnd:
+        """Trains all steps of the plan, or those up to the stop signal; returns how that ended.
 
         Raises ConfigError for steps that cannot be replayed, before any model is loaded.
         """
         held = RunPaths(self._settings.run_dir).replay_source
         source = hold_source(self._settings.replay, held)
         with make_rank_processes(self._settings, self._stop).joined() as ranks:
-            self._train(source, ranks)
+            end = self._train(source, ranks)
         shutil.rmtree(held)
-        return 0
+        return end
 
-    def _train(self, source: ReplaySource, ranks: Ranks) -> None:
+    def _train(self, source: ReplaySource, ranks: Ranks) -> TrainingEnd:
         followers = Followers(ranks)
         followers.tell(LOAD)
         learner = load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0))
@@ -68,20 +68,20 @@ class Replay:
             self._leader.load(load_checkpoint(source.checkpoint))
         plan, history = source.plan, source.history
         self._events.append("replay_began", version=plan.after, last=plan.last)
-        stopped = False
+        # A signal after the last step ends nothing.
+        end = TrainingEnd.FINISHED
         try:
             for step in range(plan.after + 1, plan.last + 1):
                 batch = journaled_groups(source.journal, history.batches[step])
                 self._step(step, batch, history.digests.get(step, ""))
         except StepInterruptedError:
-            stopped = True
+            end = TrainingEnd.INTERRUPTED
             log.info("stopped", reason="asked to")
         else:
             self._finish()
-        # A signal after the last step has ended nothing.
-        self._stop.signalled = stopped
-        followers.stop(signalled=stopped)
+        followers.stop(end)
         self._events.close()
+        return end
 
     def _step(self, step: int, batch: Sequence[ReadyGroup], known: str) -> None:
         began = time.monotonic()

@@ -75,9 +75,8 @@ def test_a_machine_that_joins_has_settings_and_ports_of_its_own(tmp_path: Path) 
     written = json.loads((folder / "config" / "trainer-node-1.json").read_text())
     assert (written["node"], written["run_dir"], written["http_port"]) == (1, str(folder), plan.http_port)
     assert written["announce"] == ""
-    assert (
-        plan.argv[-6:-1] == ("--stage", "sft", "--stopped-code", "75", "--config") and "HEADRACE_NODE" not in plan.env
-    )
+    codes = ("--stopped-code", "75", "--operator-code", "76")
+    assert plan.argv[-8:-1] == ("--stage", "sft", *codes, "--config") and "HEADRACE_NODE" not in plan.env
     assert budget.ready_s > 600 and plan.name == "trainer-node-1"
     other = node_settings(folder, 1, "10.0.0.5:1", {"HEADRACE_ANNOUNCE": "10.0.0.6", "HEADRACE_TLS": "/tls"})
     assert (other.trainer.rendezvous, other.announce, other.tls) == ("10.0.0.5:1", "10.0.0.6", Path("/tls"))

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.services.trainer.__main__ import _run_ranks
 from headrace.services.trainer.config.stage import StageSettings
-from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
+from headrace.services.trainer.distributed.stop import StoppedError, StopSignal, TrainingEnd
 from headrace.services.trainer.distributed.topology import RankTopology
 from headrace.services.trainer.settings import TrainerSettings
 
@@ -13,27 +13,30 @@ CHILD = RankTopology(rank=1, ranks=2, port=4711).arguments()
 
 @pytest.fixture
 def ended(monkeypatch):
-    """The exit code of a process with these arguments, after a run that a signal ended or that came to its end."""
+    """The exit code of a process with these arguments, after training that ended so."""
     monkeypatch.setattr(StopSignal, "install", lambda self: None)
 
-    def end(settings, arguments, *, signalled=True, code=0):
-        def run(place, stop):
-            stop.signalled = signalled
-            return code
-
+    def code_of(settings, arguments, end):
         monkeypatch.setattr("sys.argv", ["trainer", "--stopped-code", "143", *arguments])
-        return _run_ranks(settings, run)
+        return _run_ranks(settings, lambda place, stop: end)
 
-    return end
+    return code_of
 
 
 @pytest.mark.parametrize("kind", [TrainerSettings, StageSettings])
 def test_the_code_of_a_stop_is_that_of_a_machines_first_process(ended, kind):
     settings = kind.model_validate({"trainer": {"ranks": 2}})
-    assert ended(settings, []) == 143
-    assert ended(settings, CHILD) == 0
-    assert ended(settings, [], signalled=False) == 0
-    assert ended(settings, [], code=1) == 1
+    assert ended(settings, [], TrainingEnd.INTERRUPTED) == 143
+    assert ended(settings, CHILD, TrainingEnd.INTERRUPTED) == 0
+    assert ended(settings, [], TrainingEnd.FINISHED) == 0
+
+
+def test_an_operators_stop_has_a_code_of_its_own_and_is_else_the_end_of_the_work(ended):
+    settings = TrainerSettings.model_validate({"trainer": {"ranks": 2}})
+    assert ended(settings, ["--operator-code", "76"], TrainingEnd.STOPPED) == 76
+    assert ended(settings, ["--operator-code", "76"], TrainingEnd.FINISHED) == 0
+    assert ended(settings, ["--operator-code", "76", *CHILD], TrainingEnd.STOPPED) == 0
+    assert ended(settings, [], TrainingEnd.STOPPED) == 0
 
 
 def test_a_stop_before_the_start_has_that_code_too(monkeypatch):

@@ -309,3 +309,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
 LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_any_history = pytest.mark.filterwarnings("ignore")(LedgerMachine.TestCase)
+
+
+def test_fates_come_by_index_from_any_one_on_and_in_pages():
+    fates = [GroupFate(group_index=index, group_id=str(index), step=1) for index in (9, 2, 3, 0)]
+    ledger = Ledger(batch_groups=1, max_staleness=0, fates=fates)
+    for first, most, found in ((0, None, [0, 2, 3, 9]), (1, 2, [2, 3]), (4, 2, [9]), (10, 5, []), (-5, 1, [0])):
+        assert [fate.group_index for fate in ledger.fates(first, most)] == found

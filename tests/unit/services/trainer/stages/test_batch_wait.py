@@ -15,6 +15,9 @@ from tests.unit.services.trainer.durability.test_ledger import ready
 class Quiet:
     """What a wait asks of the runtime."""
 
+    def __init__(self, broker_trouble=""):
+        self.broker_trouble = broker_trouble
+
     def check(self):
         pass
 
@@ -30,7 +33,7 @@ def book_with(tmp_path, stale, arrived):
     return JournaledLedger(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
 
 
-def words(tmp_path, stale, arrived, places):
+def words(tmp_path, stale, arrived, places, trouble=""):
     """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
     book = book_with(tmp_path, stale, arrived)
     reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
@@ -39,7 +42,7 @@ def words(tmp_path, stale, arrived, places):
     wait_for_batch(
         1,
         book,
-        Quiet(),
+        Quiet(trouble),
         reporter,
         limit_s=60.0,
         given_up=lambda: bool(said),
@@ -60,6 +63,12 @@ def words(tmp_path, stale, arrived, places):
 )
 def test_an_ordered_batch_names_its_group_and_the_place_of_that_one_alone(tmp_path, places, said):
     assert words(tmp_path, "wait", [1, 5], places) == (said, [0, 2])
+
+
+def test_a_broker_that_is_away_is_named_in_place_of_where_the_group_was(tmp_path):
+    said = "a batch for step 1: group 0 and 1 more (the broker is away: no answer)"
+    places = {0: "rollout-1 generates it"}
+    assert words(tmp_path, "wait", [1, 5], places, "the broker is away: no answer") == (said, [0, 2])
 
 
 def test_a_batch_by_arrival_waits_for_any_group(tmp_path):

@@ -1,0 +1,54 @@
+"""A reward model behind HTTP, whose answers take their time until `hurry`."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_SLOW_S = 0.4
+
+
+def score(ids: Sequence[int]) -> float:
+    """Of the tokens of one sample: any number that tells them apart."""
+    return sum(place * one for place, one in enumerate(ids, 1)) % 7 / 10
+
+
+class Judge:
+    """Answers `POST /classify` as `reward_endpoint` asks it, in threads of this process."""
+
+    def __init__(self, score: Callable[[Sequence[int]], float]) -> None:
+        """`score`: of the tokens of one sample."""
+        slow = self._slow = threading.Event()
+        slow.set()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if slow.is_set():
+                    time.sleep(_SLOW_S)
+                answer = json.dumps([{"embedding": [score(ids)]} for ids in body["input_ids"]]).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Prints nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True, name="judge").start()
+
+    def hurry(self) -> None:
+        """Ends the slowness."""
+        self._slow.clear()
+
+    def stop(self) -> None:
+        """Closes its port."""
+        self._server.shutdown()
+        self._server.server_close()
