@@ -1,7 +1,6 @@
 """Wires up the orchestrator process."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable
 
@@ -34,7 +33,7 @@ from headrace.wire.host.disk import DiskWatch
 from headrace.wire.http import serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve as serve_rpc
-from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.events import EventLog, new_life
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.telemetry import get_logger
@@ -52,7 +51,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     broker = RedisBroker(settings.broker.url, settings.run.id)
     await broker.check(settings.broker.connect_timeout_s)
     store = Store(RunPaths(settings.run_dir).state)
-    events = EventLog(settings.run_dir, "orchestrator", secrets.token_hex(4))
+    events = EventLog(settings.run_dir, "orchestrator", new_life(settings.run_dir, "orchestrator"))
     state = RunState(store, max_steps=settings.run.max_steps, failures_in_row=settings.orchestrator.failures_in_row)
     registry = Registry(settings.orchestrator.replica_lease_s)
     clients = Clients()

@@ -9,6 +9,7 @@ Every event has `t` (unix seconds) and `event`, its name; `EVENTS` has the keys 
 import json
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -83,6 +84,7 @@ OF_CONFINED: Mapping[str, frozenset[str]] = {
 FREQUENT = frozenset(name for name, kind in EVENTS.items() if kind.frequent)
 _HEAD = re.compile(rb'\{"t":-?\d+(?:\.\d+)?,"event":"(\w+)"')
 """How `EventLog` begins a line; lines of others are parsed."""
+_NUMBERED = re.compile(r"-(\d{6})\.[0-9a-f]{8}$")
 
 
 class EventLog:
@@ -125,6 +127,17 @@ class EventLog:
         os.close(self._file)
 
 
+def new_life(run_dir: Path, service: str) -> str:
+    """The life of a new log, numbered behind all logs of the service: no clock tells which of them is the newest."""
+    return f"{len(RunPaths(run_dir).event_files(service)) + 1:06d}.{secrets.token_hex(4)}"
+
+
+def life_number(path: Path) -> int:
+    """The number of a log's life (`new_life`); 0 for a log of an earlier version, which came before those with one."""
+    found = _NUMBERED.search(path.stem)
+    return int(found[1]) if found else 0
+
+
 def name_of(line: bytes) -> str:
     """The name of a line's event; empty if it is none. Fast for lines of `EventLog`, right for any other."""
     found = _HEAD.match(line)
@@ -154,7 +167,9 @@ def last_word(run_dir: Path) -> str:
 
     Raises ValueError if there is no such log.
     """
-    newest = max(RunPaths(run_dir).event_files("orchestrator"), key=lambda path: path.stat().st_mtime)
+    newest = max(
+        RunPaths(run_dir).event_files("orchestrator"), key=lambda path: (life_number(path), path.stat().st_mtime)
+    )
     for event in jsonl.read_backwards(newest):
         name = event.get("event")
         if name in ("run_ended", "run_stopped"):

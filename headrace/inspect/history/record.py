@@ -14,7 +14,7 @@ from headrace.wire.journal import (
     StepDoneRecord,
     read_journal,
 )
-from headrace.wire.rundir.events import OF_CONFINED
+from headrace.wire.rundir.events import OF_CONFINED, life_number
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 
@@ -155,9 +155,10 @@ def read_history(run_dir: Path) -> RunHistory:
         history.damage.append(f"the journal is damaged: {error}")
     odd = [path.relative_to(run_dir).as_posix() for path in RunPaths(run_dir).odd_event_files()]
     history.damage += [f"{name} is no event log of its service, and was not read" for name in odd]
-    last = 0.0
+    last = (0, 0.0)
     for path in _event_files(run_dir):
         name = path.relative_to(run_dir).as_posix()
+        end: Record | None = None
         for number, _, record in numbered_records(path, name, history.damage):
             lacks = missing_field(record) or _foreign(path, record)
             if lacks:
@@ -166,10 +167,13 @@ def read_history(run_dir: Path) -> RunHistory:
             event = {"source": path.stem, **record}
             history.event_lines[path.stem] = history.event_lines.get(path.stem, 0) + 1
             _take(history, event)
-            at = number_of(event.get("t")) or 0.0
-            if path.stem.startswith("orchestrator") and at >= last:
-                last, history.has_ended = at, event["event"] == "run_ended"
-                history.ended_version = cast(int, event["version"]) if history.has_ended else -1
+            end = event
+        # The order of lines and of lives, not of times: a clock may have been set back.
+        if end is not None and path.stem.startswith("orchestrator"):
+            place = (life_number(path), number_of(end.get("t")) or 0.0)
+            if place >= last:
+                last, history.has_ended = place, end["event"] == "run_ended"
+                history.ended_version = cast(int, end["version"]) if history.has_ended else -1
     return history
 
 

@@ -84,6 +84,9 @@ def _retry_after(answer: httpx.Response) -> float:
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+        # By the server's clock, where it tells it: this machine's may be another.
+        date = answer.headers.get("date", "")
+        now = parsedate_to_datetime(date).timestamp() if date else time.time()
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
     except (ValueError, TypeError, OverflowError):
         return 0.0

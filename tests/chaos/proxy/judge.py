@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-_SLOW_S = 0.4
-
 
 def score(ids: Sequence[int]) -> float:
     """Of the tokens of one sample: any number that tells them apart."""
@@ -19,16 +17,16 @@ class Judge:
 
     def __init__(self, score: Callable[[Sequence[int]], float]) -> None:
         """`score`: of the tokens of one sample."""
-        slow = self._slow = threading.Event()
-        slow.set()
+        self.pause_s = 0.4
+        """Before each answer, until `hurry`."""
+        judge = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if slow.is_set():
-                    time.sleep(_SLOW_S)
+                time.sleep(judge.pause_s)
                 answer = json.dumps([{"embedding": [score(ids)]} for ids in body["input_ids"]]).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
@@ -46,7 +44,7 @@ class Judge:
 
     def hurry(self) -> None:
         """Ends the slowness."""
-        self._slow.clear()
+        self.pause_s = 0.0
 
     def stop(self) -> None:
         """Closes its port."""

@@ -22,6 +22,7 @@ from headrace.wire.streams.redis.client import (
 )
 from headrace.wire.streams.redis.pools import BrokerBusyError
 from headrace.wire.streams.redis.settling import SettleBatch
+from headrace.wire.streams.redis.still_claims import Claim, StillClaims
 from headrace.wire.telemetry import get_logger
 
 _RELEASED = "released"
@@ -29,6 +30,8 @@ _RELEASED = "released"
 _RELEASED_IDLE_MS = 86_400_000
 _RENEWS_BEHIND = 8
 """Behind this part of a lease an entry is renewed; owners renew each third of one."""
+_MOMENT_S = 0.05
+"""In which the idle time of any claim moves, unless the server's clock was set back."""
 
 log = get_logger("headrace.wire.streams.redis")
 
@@ -44,6 +47,7 @@ class RedisConsumer:
         self._name = name
         self._lease_ms = int(lease_s * 1000)
         self._failures = link.key(failures_of(stream))
+        self._still = StillClaims(lease_s)
         self._settles = SettleBatch(link, self._key, self._group, self._failures)
         expect_dead_letters(stream)
 
@@ -53,6 +57,7 @@ class RedisConsumer:
             _, rows, _ = await self._link.writer.xautoclaim(
                 self._key, self._group, self._name, self._lease_ms, count=count
             )
+            rows = rows or await self._claim_still(count)
             if rows:
                 failpoints.reach("stream.claimed")
                 return await self._with_deliveries(rows)
@@ -68,6 +73,25 @@ class RedisConsumer:
         if answer:
             failpoints.reach("stream.read")
         return [Entry(id=i.decode(), data=f[FIELD]) for _, rows in stream_rows(answer) for i, f in rows]
+
+    async def _claim_still(self, count: int) -> Any:
+        """Claims what has no live owner though the server, whose clock was set back, cannot tell."""
+        if not self._still.is_due(time.monotonic()):
+            return []
+        claims = await self._claims()
+        if not all(claim.idle_ms for claim in claims):
+            # One that was renewed a moment ago moves meanwhile.
+            await asyncio.sleep(_MOMENT_S)
+            claims = await self._claims()
+        ids = self._still.look(claims, time.monotonic())[:count]
+        if not ids:
+            return []
+        log.warning("broker_clock_set_back", stream=self._key, claimed=len(ids))
+        return await self._link.writer.xclaim(self._key, self._group, self._name, 0, ids)
+
+    async def _claims(self) -> list[Claim]:
+        rows = await self._link.writer.xpending_range(self._key, self._group, "-", "+", CHUNK)
+        return [_claim_of(row) for row in rows]
 
     async def reclaim_own(self) -> list[Entry]:
         """Reads this consumer's pending entries from the first id on, in chunks."""
@@ -154,19 +178,28 @@ class RedisConsumer:
         """Resets the idle time of entries still owned; an entry that another consumer has claimed is not taken back.
 
         No command claims what is still one's own: between the look and the claim another consumer may have it. But then
-        it has been idle for a moment only, and the claim is for entries that have been idle for longer.
+        it has been idle for a moment only, and the claim is for entries that have been idle for longer. An idle time
+        of 0 is that of a moment ago, which no other consumer claims, or of a server whose clock was set back.
         """
-        owned = [entry.id for entry in await self._owned(entries)]
-        if owned:
-            failpoints.reach("stream.before_renew")
-            idle_ms = self._lease_ms // _RENEWS_BEHIND
-            await self._link.retry(
-                self._link.writer.xclaim, self._key, self._group, self._name, idle_ms, owned, justid=True
-            )
-            failpoints.reach("stream.renewed")
+        idle_ms = self._lease_ms // _RENEWS_BEHIND
+        claims = [claim for entry in entries if (claim := await self._claim(entry.id)) and claim.owner == self._name]
+        for least_ms, ids in (
+            (idle_ms, [claim.entry_id for claim in claims if claim.idle_ms]),
+            (0, [claim.entry_id for claim in claims if not claim.idle_ms]),
+        ):
+            if ids:
+                failpoints.reach("stream.before_renew")
+                await self._link.retry(
+                    self._link.writer.xclaim, self._key, self._group, self._name, least_ms, ids, justid=True
+                )
+                failpoints.reach("stream.renewed")
 
     async def _owned(self, entries: Sequence[Entry]) -> list[Entry]:
         return [entry for entry in entries if await self._owner(entry.id) == self._name]
+
+    async def _claim(self, entry_id: str) -> Claim | None:
+        row = await self._pending_row(entry_id)
+        return _claim_of(row) if row else None
 
     async def _owner(self, entry_id: str) -> str | None:
         """Name of the consumer that has the entry; None if none: it is acked (or the server lost its data)."""
@@ -206,3 +239,10 @@ class RedisConsumer:
                     raise
 
         await self._link.retry(create)
+
+
+def _claim_of(row: dict[str, Any]) -> Claim:
+    """A row of XPENDING."""
+    return Claim(
+        row["message_id"].decode(), row["consumer"].decode(), int(row["times_delivered"]), row["time_since_delivered"]
+    )

@@ -88,6 +88,18 @@ async def test_retry_after_is_honoured_within_the_deadline() -> None:
         await caller.close()
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_date_of_retry_after_is_by_the_clock_of_the_server(hours: int) -> None:
+    now = time.time() + hours * 3600
+    headers = (f"Date: {formatdate(now, usegmt=True)}", f"Retry-After: {formatdate(now + 2, usegmt=True)}")
+    async with scripted(answer(503, b"{}", *headers)) as server:
+        caller = endpoint(server, deadline_s=30)
+        begin = time.monotonic()
+        assert "echo" in await caller.post("/", {})
+        assert time.monotonic() - begin > 0.9
+        await caller.close()
+
+
 async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     async with scripted(otherwise=lambda _: answer(429, b"{}", "Retry-After: 86400")) as server:
         # Nor is the deadline waited for, which is beyond the watchdog.

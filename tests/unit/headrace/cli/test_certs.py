@@ -1,5 +1,6 @@
 """`headrace certs`: what it makes, what it refuses, what it says."""
 
+import datetime
 import sys
 from pathlib import Path
 
@@ -20,6 +21,16 @@ def test_an_authority_is_made_once_and_its_keys_are_the_owners(tmp_path: Path) -
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert f"{folder} is not empty: nothing is overwritten" in said("certs", "init", folder, status=2)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_new_certificates_are_valid_on_a_machine_whose_clock_is_an_hour_behind(tmp_path: Path) -> None:
+    from cryptography import x509
+
+    folder = tmp_path / "certs"
+    said("certs", "init", folder)
+    made = [x509.load_pem_x509_certificate(path.read_bytes()) for path in (folder / "ca.pem", folder / "reward.pem")]
+    behind = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    assert [one.not_valid_before_utc < behind for one in made] == [True, True]
 
 
 def test_a_renewal_keeps_authority_and_hosts(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The history checker passes true histories and names what is wrong with forged ones."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from headrace.wire.contracts import (
 )
 from headrace.wire.errors import ConfigError
 from headrace.wire.journal import DroppedRecord, JournalWriter
-from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.events import EventLog, new_life
 from tests.builders import header, prompt
 
 RUN = "test"
@@ -222,6 +223,30 @@ def test_a_forged_history_is_found_out(tmp_path: Path, forgery: Callable[[Forge]
     verdict = forge.check()
     assert not verdict.ok
     assert any(told in problem for problem in verdict.problems), verdict.problems
+
+
+def test_the_end_of_a_run_is_its_last_line_though_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = Forge(tmp_path).run()
+    forge.issue(6)
+    before = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: before)
+    forge.end()
+    assert any("was issued and then forgotten" in problem for problem in forge.check().problems)
+
+
+def test_a_resumed_run_has_not_ended_though_its_clock_was_set_back_between_its_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = Forge(tmp_path)
+    forge.orchestrator = EventLog(tmp_path, "orchestrator", new_life(tmp_path, "orchestrator"))
+    forge.run().end()
+    before = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: before)
+    forge.orchestrator = EventLog(tmp_path, "orchestrator", new_life(tmp_path, "orchestrator"))
+    forge.issue(6)
+    assert forge.check().problems == ()
 
 
 def test_staleness_up_to_the_bound_is_allowed_and_order_is_free(tmp_path: Path) -> None:

@@ -10,7 +10,16 @@ import pytest
 
 from headrace.services.orchestrator.dashboard.readers.records import RunLog
 from headrace.wire.rundir import jsonl
-from headrace.wire.rundir.events import EVENTS, FREQUENT, EventLog, last_word, name_of, read_events
+from headrace.wire.rundir.events import (
+    EVENTS,
+    FREQUENT,
+    EventLog,
+    last_word,
+    life_number,
+    name_of,
+    new_life,
+    read_events,
+)
 from headrace.wire.rundir.layout import RunPaths
 from tests.unit.wire.rundir.test_rules import calls, sources
 
@@ -111,6 +120,16 @@ def test_the_last_word_of_a_run(names: list[str], word: str, tmp_path: Path) -> 
     for name in names:
         log.append(name)
     assert last_word(tmp_path) == word
+
+
+def test_the_last_word_is_that_of_the_newest_life_whatever_the_clock_said(tmp_path: Path) -> None:
+    EventLog(tmp_path, "orchestrator", "ffffffff").append("run_ended")
+    for name in ("run_ended", "run_stopped"):
+        EventLog(tmp_path, "orchestrator", new_life(tmp_path, "orchestrator")).append(name)
+    newest = max((tmp_path / "events").iterdir(), key=life_number)
+    assert newest.name.startswith("orchestrator-000003.")
+    os.utime(newest, (1.0, 1.0))
+    assert last_word(tmp_path) == "run_stopped"
 
 
 def recorded(module: ast.Module) -> list[tuple[str, set[str]]]:
