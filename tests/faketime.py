@@ -32,7 +32,7 @@ class MovedClock:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Of the processes' environment."""
+        """Variables of the processes' environment that move their clock."""
         return {
             "LD_PRELOAD": str(_LIBRARY),
             "FAKETIME_TIMESTAMP_FILE": str(self.file),

@@ -128,7 +128,7 @@ class EventLog:
 
 
 def new_life(run_dir: Path, service: str) -> str:
-    """The life of a new log, numbered behind all logs of the service: no clock tells which of them is the newest."""
+    """The life of a new log, numbered behind all logs of the service: times do not show which is the newest."""
     return f"{len(RunPaths(run_dir).event_files(service)) + 1:06d}.{secrets.token_hex(4)}"
 
 

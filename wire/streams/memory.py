@@ -36,7 +36,7 @@ class MemoryBroker:
 
     def consumer(self, stream: StreamName, name: str, *, lease_s: float) -> "MemoryConsumer":
         """A consumer of the stream's group on this broker."""
-        return MemoryConsumer(self, self.streams[stream], name, lease_s)
+        return MemoryConsumer(self, stream, name, lease_s)
 
     async def check(self, timeout_s: float) -> None:
         """Always succeeds: the streams are in this process."""
@@ -114,11 +114,16 @@ class MemoryBroker:
 class MemoryConsumer:
     """Implements `Consumer` on a `MemoryBroker`."""
 
-    def __init__(self, broker: MemoryBroker, stream: _Stream, name: str, lease_s: float) -> None:
+    def __init__(self, broker: MemoryBroker, stream: StreamName, name: str, lease_s: float) -> None:
         self._broker = broker
-        self._stream = stream
+        self._stream_name = stream
         self._name = name
         self._lease_s = lease_s
+
+    @property
+    def _stream(self) -> _Stream:
+        """Another one since the broker has lost everything."""
+        return self._broker.streams[self._stream_name]
 
     async def read(self, *, count: int, block_s: float) -> list[Entry]:
         """Takes orphans, else new entries, else waits for a change until `block_s` has passed."""

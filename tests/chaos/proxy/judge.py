@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def score(ids: Sequence[int]) -> float:
-    """Of the tokens of one sample: any number that tells them apart."""
+    """A number that differs for samples with different tokens, most of the time."""
     return sum(place * one for place, one in enumerate(ids, 1)) % 7 / 10
 
 
