@@ -1,14 +1,15 @@
 """The stream protocol, held by both implementations."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from headrace.wire.streams import Broker, Entry, Put, StreamName
+from headrace.wire.streams import Broker, Put, StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.streams.redis.still_claims import Claim
 from tests.valkey import Valkey
 
 
@@ -191,12 +192,16 @@ async def test_a_renewal_that_was_decided_before_another_consumers_claim_takes_n
     taken = await one.read(count=1, block_s=0.5) or await one.read(count=1, block_s=0.5)
     await asyncio.sleep(1.1)
 
-    async def looked(entries: Sequence[Entry]) -> list[Entry]:
-        """It is still its own when it looks; then the other claims it."""
-        assert len(await two.read(count=1, block_s=0.01)) == 1
-        return list(entries)
+    look = one._claim
 
-    monkeypatch.setattr(one, "_owned", looked)
+    async def looked(entry_id: str) -> Claim | None:
+        """It is still its own when it looks; then the other claims it."""
+        found = await look(entry_id)
+        assert found is not None and found.owner == "one"
+        assert len(await two.read(count=1, block_s=0.01)) == 1
+        return found
+
+    monkeypatch.setattr(one, "_claim", looked)
     await one.renew(taken)
     assert len(await two.reclaim_own()) == 1 and await one.reclaim_own() == []
     await broker.close()
