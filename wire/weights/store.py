@@ -37,19 +37,26 @@ class GroupStore:
             raise
         self.port: int = self._store.port
 
-    def seal(self) -> None:
+    def seal(self) -> str:
         """Refuses every connection from now on; those of the members, who have joined, go on.
+
+        Returns why it cannot, or an empty string: Linux alone has the filter, and not every kernel lets a process
+        without privileges attach one (in a container it is EPERM here).
 
         torch's store has no password, lists its keys to each client, and cannot stop listening. A filter in the kernel
         drops every packet to the listening socket instead: connections that it has accepted have sockets of their own.
         NCCL's members use the connection that they joined with (ProcessGroupNCCL: `globalStore_` is the store beneath
-        the prefixes, not a clone). Not on other systems than Linux.
+        the prefixes, not a clone).
         """
         if sys.platform != "linux":
-            return
+            return f"{sys.platform} has no filters of sockets"
         drop = ctypes.create_string_buffer(struct.pack("=HBBI", _RETURN, 0, 0, 0))
         program = struct.pack("@HP", 1, ctypes.addressof(drop))
-        self._listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+        try:
+            self._listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+        except OSError as error:
+            return f"a filter of its packets: {error.strerror}"
+        return ""
 
     def close(self) -> None:
         """Ends the store, unless a member in this process still uses it; idempotent."""

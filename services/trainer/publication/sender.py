@@ -51,6 +51,7 @@ class Sender:
         self._host = host
         self._links: dict[str, _Link] = {}
         self.abandoned = Abandoned()
+        self._reported_open = False
         self._threads = ThreadPoolExecutor(max_workers=_MOST_LINKS, thread_name_prefix="send-weights")
 
     async def open(self, name: str, replica_id: str = "") -> tuple[str, int]:
@@ -75,6 +76,12 @@ class Sender:
             # A cancelled call comes here at once, too: no thread goes on waiting for a member that will not come.
             await self.close(name)
             raise
+
+    def _report_open(self, reason: str) -> None:
+        """Says once that strangers can reach the stores of groups for as long as these are open."""
+        if reason and not self._reported_open:
+            self._reported_open = True
+            log.warning("store_not_sealed", reason=reason)
 
     async def close(self, name: str) -> None:
         """Aborts a group; does nothing if there is none of that name."""
@@ -105,7 +112,7 @@ class Sender:
                         link.group.broadcast(bucket if staging is None else staging.lay_out(bucket), _left(end))
                 if is_first:
                     # Every member has connected by now: NCCL's do so in the first broadcast.
-                    link.store.seal()
+                    self._report_open(link.store.seal())
         except BaseException:
             link.close()
             raise

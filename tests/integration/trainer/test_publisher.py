@@ -18,7 +18,15 @@ from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer
 from headrace.wire.errors import ContractError, FencedError, TransientError
 from headrace.wire.rpc import call, channel, serve
 from headrace.wire.v1 import rollout_pb2, trainer_pb2, trainer_pb2_grpc
-from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, digest_as, load_weights, tensors_of
+from headrace.wire.weights import (
+    CollectiveGroup,
+    allocate,
+    bucket_digest,
+    digest_as,
+    load_weights,
+    store,
+    tensors_of,
+)
 from tests.families import tiny_family
 from tests.sglang_hash import sglang_gpu_hash
 from tests.unit.services.trainer.builders import VOCAB, tiny_model
@@ -227,7 +235,11 @@ async def test_other_versions_and_unknown_groups_are_refused(served):
         await call(stub.GetFates, trainer_pb2.GetFatesRequest(), timeout_s=5, what="fates")
 
 
-async def test_a_group_stays_open_for_the_next_version_and_the_version_before_can_still_be_sent(served):
+@pytest.mark.parametrize("option", [store._SO_ATTACH_FILTER, 9999], ids=["sealed", "a kernel that seals no store"])
+async def test_a_group_stays_open_for_the_next_version_and_the_version_before_can_still_be_sent(
+    served, monkeypatch, option
+):
+    monkeypatch.setattr(store, "_SO_ATTACH_FILTER", option)
     sender, stub = served
     used = backend()
     versions = {version: sender.hold(used, version) for version in (5, 6)}
