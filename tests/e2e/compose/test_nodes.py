@@ -134,7 +134,10 @@ def came_back(project: Project, before: dict[str, dict[str, Any]], incarnation: 
 
 def act(project: Project, name: str) -> None:
     """What an operator does; not by the command line, whose start takes as long as many steps."""
-    OrchestratorClient(f"http://127.0.0.1:{project.port}").post(f"/api/actions/{name}", {"who": "test"})
+    (orchestrator,) = project.of("orchestrator-cpu")
+    token = docker("exec", orchestrator["Id"], "cat", "/run/user-tokens/operator").strip()
+    client = OrchestratorClient(f"http://127.0.0.1:{project.port}", token=token)
+    client.post(f"/api/actions/{name}", {"who": "test"})
 
 
 def test_a_node_killed_while_it_trains_brings_both_back(running: tuple[Project, Watch]) -> None:
