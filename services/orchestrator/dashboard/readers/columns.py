@@ -1,7 +1,7 @@
 """Columns that grow on disk: memory holds the pages that a reader touches, until the next rows come.
 
 Held in memory, the index of a run's rollouts grows by 50 bytes a rollout, and arrays that are copied to grow leave
-holes of every size behind.
+holes of every size behind. A `TMPDIR` on a tmpfs holds them in memory all the same, though without the holes.
 """
 
 import mmap
