@@ -41,14 +41,16 @@ def check_run(run_dir: Path, receipt: str = "") -> HistoryVerdict:
 
     Raises ConfigError if it is no run directory, or that of a replay, which has no history of its own.
     """
-    sizes, looks = _sizes(run_dir), 1
+    sizes, looks, found = _sizes(run_dir), 1, set[str]()
     verdict = _look(run_dir, receipt)
     while verdict.problems and looks < _LOOKS and (now := _sizes(run_dir)) != sizes:
         before, sizes, looks = verdict.problems, now, looks + 1
         verdict = _look(run_dir, receipt)
+        found |= {*before, *verdict.problems}
         verdict = replace(verdict, problems=tuple(one for one in verdict.problems if one in before))
     if looks > 1:
-        said = f"the run went on while it was read: a problem is what {looks} looks have found alike"
+        gone = len(found - {*verdict.problems})
+        said = f"the run went on while it was read, in {looks} looks: {gone} findings were not those of every look"
         verdict = replace(verdict, notes=(*verdict.notes, said))
     return verdict
 
