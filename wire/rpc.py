@@ -28,6 +28,7 @@ from headrace.wire.telemetry import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _WATCH_S = 1.0
+UNIX = "unix:"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 _OPTIONS = (
@@ -163,13 +164,14 @@ async def serve(
 ) -> RpcServer:
     """Starts a server; `services` maps full service names to functions that add the servicer.
 
-    Port 0 takes a free one. `ready()` is asked, on this loop, for the health of the services: None, or why they cannot
-    do their work now. Of a process that has a role each method is open to the roles that it names alone, and with
-    certificates over mutual TLS alone. Raises ConfigError if the port is taken, for unusable tokens or certificates,
-    and for a port beyond this machine without tokens.
+    Port 0 takes a free one. `host` may be unix:PATH, without a port: a path of at most 107 bytes in a folder that only
+    this user may enter; what a killed process has left there is replaced. `ready()` is asked, on this loop, for the
+    health of the services: None, or why they cannot do their work now. Of a process that has a role each method is open
+    to the roles that it names alone, and with certificates over mutual TLS alone. Raises ConfigError if the port is
+    taken, for unusable tokens or certificates, and for a port beyond this machine without tokens.
     """
     access = process.current()
-    if access is None and host not in _LOOPBACK:
+    if access is None and host not in _LOOPBACK and not host.startswith(UNIX):
         raise ConfigError(f"cannot listen on {host}:{port} without tokens: only 127.0.0.1 is served without them")
     guards, credentials = [], None
     if access is not None:
@@ -182,7 +184,7 @@ async def serve(
     names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
     reflection.enable_server_reflection(names, server)
     running = RpcServer(server)
-    place = f"{host}:{port}"
+    place = host if host.startswith(UNIX) else f"{host}:{port}"
     try:
         running.port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
     except RuntimeError as error:

@@ -159,13 +159,15 @@ class ServiceSettings(Table):
     tls: Path | None = None
     """Folder with the certificate of this service's role, its key and the authority; none = gRPC is not encrypted."""
     orchestrator_address: str = "127.0.0.1:7000"
-    """host:port of the orchestrator's gRPC server."""
+    """host:port of the orchestrator's gRPC server, or unix:PATH."""
     host: str = "127.0.0.1"
     """Address this service binds."""
     announce: str = ""
     """Address that other services reach this one by; empty = `host`."""
     grpc_port: int = Field(0, ge=0, le=65535)
     """0 = any free port."""
+    grpc_socket: Path | None = None
+    """The unix socket that gRPC listens on in place of `host` and `grpc_port`."""
     http_port: int = Field(0, ge=0, le=65535)
     """Health, metrics and (orchestrator) REST; 0 = a free one."""
     instance: str = "0"
@@ -175,6 +177,15 @@ class ServiceSettings(Table):
     def reach(self) -> str:
         """The address that other services are given."""
         return self.announce or self.host
+
+    @property
+    def rpc_host(self) -> str:
+        """Where gRPC listens: an address for `grpc_port`, or a socket."""
+        return f"unix:{self.grpc_socket}" if self.grpc_socket else self.host
+
+    def rpc_address(self, port: int) -> str:
+        """Where other services find the gRPC server, which listens on `port` unless it has a socket."""
+        return self.rpc_host if self.grpc_socket else f"{self.reach}:{port}"
 
     @property
     def number(self) -> int:

@@ -136,7 +136,7 @@ def start(
     prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
     output.say(in_words(prepared.data))
     if dry_run:
-        prepared.lock.release()
+        prepared.held.close()
         wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
         raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=prepared.data))
     if isinstance(prepared, PreparedStage):

@@ -25,7 +25,7 @@ class Ports(Table):
     """Fixed ports of a service on this machine; of several replicas the first one's, the others follow."""
 
     grpc_port: int = Field(0, ge=0, le=65535)
-    """0 = any free port."""
+    """0 = a unix socket that your user alone may enter; with `HEADRACE_TLS` any free port."""
     http_port: int = Field(0, ge=0, le=65535)
     """0 = any free port."""
 

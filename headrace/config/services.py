@@ -42,6 +42,10 @@ class ProcessSpec:
         return self.service, port
 
 
+LONGEST_SOCKET = "environment-9999.sock"
+"""Name of a process's socket."""
+
+
 @dataclass(frozen=True, slots=True)
 class MachineLayout:
     """Directory, addresses, ports and GPUs of this run on this machine."""
@@ -49,12 +53,12 @@ class MachineLayout:
     run_dir: Path
     broker_url: str
     ports: Mapping[str, Ports]
-    """Process name -> its ports, none of them 0."""
+    """Process name -> its ports; one for gRPC is 0 where it has a socket."""
     stop_token_ids: Sequence[int]
     host: str = "127.0.0.1"
     """Address that the services listen on."""
     orchestrator: str = ""
-    """host:port of its gRPC server; empty = on this machine, at the port in `ports`."""
+    """host:port of its gRPC server; empty = on this machine, at its socket or the port in `ports`."""
     first_gpu: int = 0
     """Value of `rollout.sglang.base_gpu_id = "auto"`: 0 in a container, which sees only its own GPUs."""
     gpus: int | None = None
@@ -63,6 +67,20 @@ class MachineLayout:
     """Digest of the environment that the run's tasks name; empty = nothing is played."""
     tls: Path | None = None
     """Folder with the certificates of all roles; None = gRPC is not encrypted, or each container has its own."""
+    sockets: Path | None = None
+    """Folder of the sockets that gRPC is served at by processes without a port for it; None = each has one."""
+
+    def socket_of(self, name: str, ports: Ports) -> Path | None:
+        """The socket of a process with these ports; None where it has one for gRPC."""
+        return self.sockets / f"{name}.sock" if self.sockets and not ports.grpc_port else None
+
+    def orchestrator_address(self) -> str:
+        """Where the services of this machine find the orchestrator's gRPC server."""
+        if self.orchestrator:
+            return self.orchestrator
+        ports = self.ports["orchestrator"]
+        socket = self.socket_of("orchestrator", ports)
+        return f"unix:{socket}" if socket else f"{self.host}:{ports.grpc_port}"
 
 
 def specs(config: RunFile) -> list[ProcessSpec]:
@@ -127,9 +145,10 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
             "broker": _plain(config.broker) | {"url": place.broker_url},
             "run_dir": place.run_dir,
             "tls": place.tls,
-            "orchestrator_address": place.orchestrator or f"{place.host}:{place.ports['orchestrator'].grpc_port}",
+            "orchestrator_address": place.orchestrator_address(),
             "host": place.host,
             "grpc_port": ports.grpc_port,
+            "grpc_socket": place.socket_of(spec.name, ports),
             "http_port": ports.http_port,
             "instance": spec.instance,
         }

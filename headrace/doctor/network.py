@@ -24,7 +24,7 @@ def ports(wants: Wants) -> Finding:
     """Checks that the ports of the config are free, or that free ones exist, and that loopback works."""
     fix = "end what listens there, or set the key to 0 for a free port"
     try:
-        chosen = choose_ports(wants.resolved) if wants.resolved and wants.broker else {}
+        chosen = choose_ports(wants.resolved, sockets=True) if wants.resolved and wants.broker else {}
         if not chosen:
             pick_ports(8)
     except ConfigError as error:

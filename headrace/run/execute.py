@@ -62,9 +62,7 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
         outcome = asyncio.run(_supervise(prepared, screen))
     finally:
         screen.close()
-        if prepared.fork_server is not None:
-            prepared.fork_server.close()
-        prepared.lock.release()
+        prepared.held.close()
     return report(prepared.run_dir, outcome, output, seconds=time.monotonic() - began)
 
 

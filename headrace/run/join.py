@@ -58,6 +58,7 @@ def node_settings(
     grpc_port, http_port = pick_ports(2)
     # The address at which others reach machine 0 is not that of this machine.
     values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port, "announce": ""}
+    values |= {"grpc_socket": None}
     values = overlay(values, {name: environment.get(name, "") for name in _OF_THIS_MACHINE})
     if rendezvous:
         values["trainer"]["rendezvous"] = rendezvous

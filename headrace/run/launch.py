@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from headrace.config import run_dir as folders
 from headrace.config.resolve import DATA_SUFFIXES, Resolved
 from headrace.config.reward_checks import has_models
 from headrace.config.schema import RunFile
-from headrace.config.services import MachineLayout
+from headrace.config.services import LONGEST_SOCKET, MachineLayout
 from headrace.config.settle import check_dtype, settle
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
@@ -35,6 +36,7 @@ from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.socket_folder import SocketFolder
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -55,7 +57,8 @@ class PreparedRun:
     """Plans further replicas."""
     broker: EmbeddedBroker | None
     lock: RunLock
-    fork_server: ForkServer | None
+    held: ExitStack
+    """Fork server, sockets and lock, until the end of the run."""
 
 
 def prepare_run(
@@ -85,15 +88,19 @@ def prepare_run(
     if not dry_run:
         check_visible(resolved, environment)
         check_around(resolved, fresh=not resume)
-    ports = choose_ports(resolved, check=not dry_run)
+    tls = certificates_of(environment)
+    ports = choose_ports(resolved, sockets=tls is None, check=not dry_run)
     absent = folders.absent_folders(run_dir)
     folders.make_private(absent)
+    held = ExitStack()
     lock = RunLock(run_dir)
-    forks: ForkServer | None = None
+    held.callback(lock.release)
     try:
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         forks = None if dry_run else begin_fork_server(config, env)
+        if forks is not None:
+            held.callback(forks.close)
         data = from_json(
             prepare_files(config, run_dir, env, keep=resume, file=RunPaths.prompts.name, fork_server=forks)
         )
@@ -109,7 +116,8 @@ def prepare_run(
             first_gpu=placement(config).first,
             gpus=gpus,
             environment_digest=check_same_environment(resolved, run_dir),
-            tls=certificates_of(environment),
+            tls=tls,
+            sockets=None if tls else _sockets(run_dir, held, dry_run=dry_run),
         )
         planner = Planner(config, place, env, forks)
         plans = planner.all()
@@ -124,13 +132,21 @@ def prepare_run(
                 code.publish()
         write_engine_base(resolved, run_dir, env, settings=RunPaths(run_dir).settings("trainer"))
     except BaseException:
-        if forks is not None:
-            forks.close()
-        lock.release()
+        held.close()
         folders.drop_stage(run_dir)
         folders.take_away(absent)
         raise
-    return PreparedRun(config, run_dir, data, plans, planner, broker, lock, forks)
+    return PreparedRun(config, run_dir, data, plans, planner, broker, lock, held)
+
+
+def _sockets(run_dir: Path, held: ExitStack, *, dry_run: bool) -> Path:
+    """The folder in which gRPC is served: other users of this machine do not even reach it."""
+    folder = RunPaths(run_dir).rpc_sockets
+    if dry_run:
+        return folder
+    made = SocketFolder.make(folder, LONGEST_SOCKET)
+    held.callback(made.clean)
+    return made.path
 
 
 def check_input(resolved: Resolved, *, has_model: bool = True) -> None:

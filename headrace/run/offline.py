@@ -5,6 +5,7 @@ import json
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from headrace.run.preload import begin_fork_server
 from headrace.run.receipts import end_receipt
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.supervisor.alone import STOPPED_CODE, Alone
-from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import check_free, pick_ports
@@ -54,8 +54,8 @@ class PreparedStage:
     run_dir: Path
     data: PreparedExamples
     plan: ProcessPlan
-    lock: RunLock
-    fork_server: ForkServer | None
+    held: ExitStack
+    """Fork server and lock, until the end of the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,14 @@ def prepare_stage(
         check_extras(resolved)
     absent = folders.absent_folders(run_dir)
     folders.make_private(absent)
-    lock = RunLock(run_dir)
-    forks: ForkServer | None = None
+    held = ExitStack()
+    held.callback(RunLock(run_dir).release)
     try:
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         forks = None if dry_run else begin_fork_server(config, env)
+        if forks is not None:
+            held.callback(forks.close)
         files = prepare_files(config, run_dir, env, keep=resume, file=RunPaths.examples.name, fork_server=forks)
         data = PreparedExamples.from_json(files)
         if not data.eval_examples:
@@ -111,13 +113,11 @@ def prepare_stage(
             RunPaths(run_dir).eval_examples.unlink(missing_ok=True)
         plan = replace(_plan(resolved, run_dir, env, check=not dry_run), fork_server=forks)
     except BaseException:
-        if forks is not None:
-            forks.close()
-        lock.release()
+        held.close()
         folders.drop_stage(run_dir)
         folders.take_away(absent)
         raise
-    return PreparedStage(config, run_dir, data, plan, lock, forks)
+    return PreparedStage(config, run_dir, data, plan, held)
 
 
 def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
@@ -134,9 +134,7 @@ def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
         outcome = asyncio.run(alone.run(screen.show))
     finally:
         screen.close()
-        if prepared.fork_server is not None:
-            prepared.fork_server.close()
-        prepared.lock.release()
+        prepared.held.close()
     return _report(prepared, outcome, output, seconds=time.monotonic() - began)
 
 

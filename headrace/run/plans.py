@@ -1,5 +1,6 @@
 """Plans each process: config file, ports and command line, at the start of a run and when it is scaled."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 from headrace.config.resolve import Resolved
@@ -16,8 +17,11 @@ from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 
 
-def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
-    """Process name -> its ports: fixed ones checked, the others picked. Raises ConfigError naming the key."""
+def choose_ports(resolved: Resolved, *, sockets: bool, check: bool = True) -> dict[str, Ports]:
+    """Process name -> its ports: fixed ones checked, the others picked. Raises ConfigError naming the key.
+
+    `sockets`: gRPC that has no fixed port gets none.
+    """
     config = resolved.config
     wanted = {spec: wanted_ports(config, spec) for spec in specs(config)}
     fixed = [
@@ -29,9 +33,11 @@ def choose_ports(resolved: Resolved, *, check: bool = True) -> dict[str, Ports]:
     if check:
         check_free(fixed)
     free = iter(pick_ports(2 * len(wanted), taken=[port for port, _ in fixed]))
-    return {
-        spec.name: Ports(**{n: getattr(p, n) or next(free) for n in Ports.model_fields}) for spec, p in wanted.items()
-    }
+    return {spec.name: _filled(ports, free, sockets) for spec, ports in wanted.items()}
+
+
+def _filled(wanted: Ports, free: Iterator[int], sockets: bool) -> Ports:
+    return Ports(grpc_port=wanted.grpc_port or (0 if sockets else next(free)), http_port=wanted.http_port or next(free))
 
 
 class Planner:
@@ -67,7 +73,7 @@ class Planner:
             check_free([(getattr(wanted, name), f"[{service}] {name} of {spec.name}") for name in keys])
             taken = [getattr(ports, name) for ports in self._ports.values() for name in Ports.model_fields]
             free = iter(pick_ports(2, taken=taken))
-            self._ports[spec.name] = Ports(**{n: getattr(wanted, n) or next(free) for n in Ports.model_fields})
+            self._ports[spec.name] = _filled(wanted, free, self._place.sockets is not None)
         return self._write(spec)
 
     def _check_gpus(self, spec: ProcessSpec, index: int) -> None:
@@ -93,6 +99,7 @@ class Planner:
             argv=python(f"headrace.services.{spec.service}", "--config", str(path)),
             env=self._env,
             grpc_port=ports.grpc_port,
+            grpc_socket=settings.grpc_socket,
             http_port=ports.http_port,
             fork_server=self._fork_server,
         )

@@ -2,22 +2,19 @@
 
 import asyncio
 import itertools
-import os
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan
+from headrace.supervisor.socket_folder import SocketFolder
 from headrace.wire.errors import ConfigError, DiskError, TransientError, WaitTimeoutError
 from headrace.wire.host.disk_fault import probe
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 
-_SUN_PATH = 100
-"""A unix socket's path must fit into 107 bytes; servers add a suffix while they bind."""
 _EARLY_DEATHS = 2
 """Early deaths in a row that are blamed on its data. Fewer than those that end the run (`Budget`)."""
 _SERVERS = ("valkey-server", "redis-server")
@@ -35,8 +32,8 @@ class EmbeddedBroker:
     """The folder of its append-only file: a cache, whose loss costs the rollouts that were under way."""
     socket: Path
     plan: ProcessPlan
-    temporary: Path | None
-    """A folder outside the run directory, removed at the end."""
+    folder: SocketFolder
+    """Of the socket."""
 
     def prepare(self, early_deaths: int) -> str:
         """Called before each start: makes the data folder; returns a notice for the user, or an empty text.
@@ -64,8 +61,7 @@ class EmbeddedBroker:
     def clean(self) -> None:
         """Removes socket and temporary folder."""
         self.socket.unlink(missing_ok=True)
-        if self.temporary:
-            shutil.rmtree(self.temporary, ignore_errors=True)
+        self.folder.clean()
 
 
 def find_server() -> str:
@@ -93,13 +89,8 @@ def find_server() -> str:
 def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
     """Plans a server with its data in RUN/broker/ and a unix socket in a folder that only this user may enter."""
     data = RunPaths(run_dir).broker
-    folder = RunPaths(run_dir).broker_socket
-    temporary: Path | None = None
-    if len(os.fsencode(folder / "s")) > _SUN_PATH:
-        folder = temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    socket = folder / "s"
+    folder = SocketFolder.make(RunPaths(run_dir).broker_socket, "s")
+    socket = folder.path / "s"
     socket.unlink(missing_ok=True)
     argv: tuple[str, ...] = (
         find_server(),
@@ -115,9 +106,7 @@ def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
     # An everysec file survives kill -9 whole; without eviction full memory stops the issuing, but loses nothing.
     argv += ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
     url = f"unix://{socket}"
-    return EmbeddedBroker(
-        url, data, socket, ProcessPlan(name="broker", argv=argv, env=env, extra={"url": url}), temporary
-    )
+    return EmbeddedBroker(url, data, socket, ProcessPlan(name="broker", argv=argv, env=env, extra={"url": url}), folder)
 
 
 def embedded_url(run_dir: Path) -> str:

@@ -27,6 +27,8 @@ class ProcessPlan:
     argv: tuple[str, ...]
     env: dict[str, str]
     grpc_port: int = 0
+    grpc_socket: Path | None = None
+    """Where it serves gRPC if it has no port for it."""
     http_port: int = 0
     """Port of `/readyz`; 0 = readiness is not polled."""
     extra: dict[str, str] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class ServiceProcess:
         content = {
             "pid": self.pid,
             "grpc_port": self.plan.grpc_port,
+            "grpc_socket": str(self.plan.grpc_socket or ""),
             "http_port": self.plan.http_port,
             "forked": isinstance(self._process, AdoptedProcess),
             **self.plan.extra,

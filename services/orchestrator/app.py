@@ -71,7 +71,9 @@ async def serve(settings: OrchestratorSettings) -> int:
     operator = Operator(state, registry, events, settings.run_dir)
     live = LiveRun(settings.run_dir, settings.run.id, status, operator, publisher, files.log)
     servicer = OrchestratorServicer(run, live.status, run_id=settings.run.id)
-    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=run.why_not_ready)
+    rpc = await serve_rpc(
+        {SERVICE_NAME: servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=run.why_not_ready
+    )
     app = rest_app(run.why_not_ready, desk, settings)
     board = Board(files, live)
     add_dashboard(app, board, operator, DeadLetters(broker, store, issuer, rows, state, events, settings.run.id))

@@ -67,7 +67,7 @@ async def serve(settings: RewardSettings) -> int:
     turns = RequestLimiter(concurrency, settings.reward.timeout_s)
     add_routes(app, HttpScorer(rubrics, turns))
     servicer = RewardServicer(scorer, turns)
-    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=rubrics.trouble)
+    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=rubrics.trouble)
     http = await serve_http(app, settings.host, settings.http_port)
     log.info("serving", grpc_port=rpc.port, http_port=http.port, scorers=rubrics.names)
     try:

@@ -147,12 +147,14 @@ async def run_replica(
     chat = ChatService(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
     sampler = TurnSampler(engine, gate, generator, replica_id=replica_id)
     servicer = RolloutServicer(updates, turns, engine, gate, generator, chat, sampler, replica_id=replica_id)
-    rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.host, settings.grpc_port, ready=front.why_not_ready)
+    rpc = await serve_rpc(
+        {SERVICE_NAME: servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=front.why_not_ready
+    )
     identity = Identity(
         run_id=settings.run.id,
         replica_id=replica_id,
         boot_id=boot_id,
-        address=f"{settings.reach}:{rpc.port}",
+        address=settings.rpc_address(rpc.port),
         pid=os.getpid(),
     )
     heartbeat = Heartbeat(

@@ -45,22 +45,45 @@ def payloads(seed: int) -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A TCP port on which a process of a run listens."""
+    """A TCP port, or a socket of gRPC, on which a process of a run listens."""
 
     process: psutil.Process
     name: str
     host: str
     number: int
+    path: str = ""
+    """Of the socket; a port has none."""
+
+    def connect(self) -> socket.socket:
+        """A connection to it; raises OSError."""
+        if not self.path:
+            return socket.create_connection((self.host, self.number), 5)
+        opened = socket.socket(socket.AF_UNIX)
+        try:
+            opened.settimeout(5)
+            opened.connect(self.path)
+        except OSError:
+            opened.close()
+            raise
+        return opened
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The same as a pair of streams."""
+        if self.path:
+            return await asyncio.open_unix_connection(self.path)
+        return await asyncio.open_connection(self.host, self.number)
 
 
 def ports_of(processes: list[psutil.Process]) -> list[Port]:
-    """Every port on which one of the processes listens."""
+    """Every port, and every socket of gRPC, on which one of the processes listens."""
     found = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             for one in process.net_connections("inet"):
                 if one.status == psutil.CONN_LISTEN:
                     found.append(Port(process, process.name(), one.laddr.ip, one.laddr.port))
+            paths = {one.laddr for one in process.net_connections("unix") if one.laddr.endswith(".sock")}
+            found += [Port(process, process.name(), "", 0, path) for path in sorted(paths) if "control" not in path]
     return found
 
 
@@ -68,7 +91,7 @@ async def throw(port: Port, data: bytes) -> bytes:
     """Sends the bytes as far as the port takes them; returns the beginning of what comes back."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_ANSWER_S):
-            reader, writer = await asyncio.open_connection(port.host, port.number)
+            reader, writer = await port.open()
             try:
                 writer.write(data)
                 await writer.drain()
@@ -86,7 +109,7 @@ def half_open(ports: list[Port], count: int):
         for port in ports:
             for index in range(count):
                 try:
-                    one = socket.create_connection((port.host, port.number), 5)
+                    one = port.connect()
                 except TimeoutError:
                     break  # A sealed store of a collective group: the kernel drops what is sent to it.
                 except OSError:

@@ -80,17 +80,19 @@ def tokens(run: TinyRun) -> dict[Role, str]:
     return {role: (RunPaths(run.run_dir).tokens / role).read_text() for role in Role}
 
 
-def ports(run: TinyRun) -> dict[str, int]:
-    return {name: json.loads(RunPaths(run.run_dir).process(name).read_text())["grpc_port"] for name in SERVICES}
+def addresses(run: TinyRun) -> dict[str, str]:
+    """Where each service serves gRPC."""
+    found = {name: json.loads(RunPaths(run.run_dir).process(name).read_text())["grpc_socket"] for name in SERVICES}
+    return {name: f"unix:{path}" for name, path in found.items()}
 
 
 def http_port(run: TinyRun, name: str) -> int:
     return int(json.loads(RunPaths(run.run_dir).process(name).read_text())["http_port"])
 
 
-async def code_of(port: int, method: str, token: str = "", request: bytes = b"") -> grpc.StatusCode:
+async def code_of(address: str, method: str, token: str = "", request: bytes = b"") -> grpc.StatusCode:
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
-    async with channel(f"127.0.0.1:{port}") as opened:
+    async with channel(address) as opened:
         try:
             await opened.unary_unary(method)(request, metadata=metadata, timeout=20)
         except grpc.aio.AioRpcError as error:
@@ -101,7 +103,7 @@ async def code_of(port: int, method: str, token: str = "", request: bytes = b"")
 async def register(run: TinyRun, incarnation: int, token: str = "") -> grpc.StatusCode:
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     request = pb.RegisterTrainerRequest(run_id="tiny", boot_id="ff", journaled_incarnation=incarnation)
-    async with channel(f"127.0.0.1:{ports(run)['orchestrator']}") as opened:
+    async with channel(addresses(run)["orchestrator"]) as opened:
         try:
             await OrchestratorServiceStub(opened).RegisterTrainer(request, metadata=metadata, timeout=20)
         except grpc.aio.AioRpcError as error:
@@ -117,13 +119,23 @@ def test_every_process_listens_on_this_machine_alone(run: TinyRun) -> None:
             found += [(process.name(), one.laddr.ip, one.laddr.port) for one in listening]
         except psutil.NoSuchProcess:
             continue
-    assert len(found) > 8, found
+    assert len(found) >= len(EVERY), found
     assert [one for one in found if one[1] not in LOOPBACK] == []
 
 
+def test_grpc_is_served_where_no_other_user_can_enter(run: TinyRun) -> None:
+    for name, address in addresses(run).items():
+        socket = Path(address.removeprefix("unix:"))
+        assert socket.is_socket(), (name, address)
+        assert socket.parent.stat().st_mode & 0o077 == 0
+        settings = json.loads(RunPaths(run.run_dir).settings(name).read_text())
+        assert (settings["grpc_port"], settings["grpc_socket"]) == (0, str(socket))
+        assert settings["orchestrator_address"] == addresses(run)["orchestrator"]
+
+
 async def test_a_stranger_is_refused_on_every_method_of_every_port(run: TinyRun) -> None:
-    for name, port in ports(run).items():
-        codes = await asyncio.gather(*(code_of(port, method) for method in ALLOWED))
+    for name, address in addresses(run).items():
+        codes = await asyncio.gather(*(code_of(address, method) for method in ALLOWED))
         assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}, (name, dict(zip(ALLOWED, codes, strict=True)))
     assert OPEN.isdisjoint(ALLOWED)
 
@@ -218,9 +230,9 @@ async def test_garbage_on_every_port_costs_no_memory(run: TinyRun) -> None:
 
 async def test_damaged_requests_with_a_token_are_refused(run: TinyRun) -> None:
     known = tokens(run)
-    for name, port in ports(run).items():
+    for name, address in addresses(run).items():
         for method, roles in ALLOWED.items():
-            code = await code_of(port, method, known[min(roles)], b"\xff" * 100)
+            code = await code_of(address, method, known[min(roles)], b"\xff" * 100)
             assert code is not grpc.StatusCode.OK and code is not grpc.StatusCode.UNAVAILABLE, (name, method, code)
     run.wait_for_step(run.steps() + 1)
 

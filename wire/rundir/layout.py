@@ -166,6 +166,13 @@ class RunPaths:
     broker_socket = RunEntry(
         "run/socket/", "the folder of the embedded broker's socket", "supervisor", lost="as `run/`", before=True
     )
+    rpc_sockets = RunEntry(
+        "run/rpc/",
+        "the sockets at which gRPC is served, unless the config fixes a port or there are certificates",
+        "the services",
+        lost="as `run/`",
+        before=True,
+    )
     tokens = RunEntry(
         "run/tokens/",
         "the token of each role, and the digests of those that services accept",

@@ -14,7 +14,7 @@ MOST_LIVES = 1000
 """Incarnations by which a trainer's journal may be ahead of what the orchestrator has given out."""
 LAST_INCARNATION = 1_000_000
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ADDRESS = re.compile(r"[A-Za-z0-9._:%\[\]-]{0,255}")
+_ADDRESS = re.compile(r"(?!unix)[A-Za-z0-9._:%\[\]-]{0,255}|unix:/[^\x00-\x1f\x7f]{1,107}")
 _MOST_WORDS = 100_000
 """Characters of all words in one report."""
 
@@ -52,7 +52,7 @@ def _check_id(what: str, found: str) -> None:
 
 def _check_peer(address: str, boot_id: str) -> None:
     if not _ADDRESS.fullmatch(address):
-        raise ContractError("bad_address", f"address {address[:40]!r}: host:port of at most 255 characters")
+        raise ContractError("bad_address", f"address {address[:40]!r}: host:port (255 characters) or unix:PATH")
     if boot_id:
         _check_id("boot_id", boot_id)
 

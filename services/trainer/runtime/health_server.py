@@ -35,7 +35,7 @@ class HealthServer:
         settings = self._settings
         # The service name is registered for its health only; none of its calls is served.
         names = {SERVICE_NAME: lambda _server: None}
-        self._rpc = await serve_rpc(names, settings.host, settings.grpc_port, ready=self._ready)
+        self._rpc = await serve_rpc(names, settings.rpc_host, settings.grpc_port, ready=self._ready)
         self._http = await serve_http(http_app(self._ready, settings), settings.host, settings.http_port)
 
     def _ready(self) -> str | None:

@@ -74,7 +74,7 @@ class Runtime:
     async def _serve(self) -> None:
         settings = self._settings
         rpc = await serve_rpc(
-            {SERVICE_NAME: self._servicer.add_to}, settings.host, settings.grpc_port, ready=self._ready
+            {SERVICE_NAME: self._servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=self._ready
         )
         await serve_http(http_app(self._ready, settings), settings.host, settings.http_port)
         self._port = rpc.port
@@ -105,7 +105,7 @@ class Runtime:
         folder = RunPaths(settings.run_dir).journal
         registration = orchestrator_pb2.RegisterTrainerRequest(
             run_id=settings.run.id,
-            address=f"{settings.reach}:{self._port}",
+            address=settings.rpc_address(self._port),
             journaled_incarnation=highest_incarnation(folder),
             version=version,
             frontier=ledger.frontier,

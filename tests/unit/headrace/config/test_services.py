@@ -1,5 +1,6 @@
 """What each process is told."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from headrace.config.resolve import resolve
 from headrace.config.schema import Ports
 from headrace.config.services import MachineLayout, ProcessSpec, replica_spec, settings_of
 from headrace.config.settle import settle
+from headrace.run.plans import Planner, choose_ports
 
 
 @pytest.mark.parametrize(("quantize", "folder"), [("none", "model"), ("nf4", "run/base")])
@@ -23,3 +25,30 @@ def test_engines_merge_adapters_into_the_base_that_the_trainer_computes_with(
     trainer = settings_of(config, ProcessSpec("trainer", "0", "trainer"), place, ports)
     assert rollout.model.path == tmp_path / folder
     assert trainer.model.path == tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "sockets", "address", "own"),
+    [
+        (0, True, "unix:{folder}/orchestrator.sock", "{folder}/rollout-1.sock"),
+        (7001, True, "127.0.0.1:7001", "{folder}/rollout-1.sock"),
+        (7001, False, "127.0.0.1:7001", None),
+    ],
+)
+def test_grpc_has_a_socket_where_the_config_fixes_no_port(
+    tmp_path: Path, fixed: int, sockets: bool, address: str, own: str | None
+) -> None:
+    table = f"[orchestrator]\ngrpc_port = {fixed}\n"
+    (tmp_path / "run.toml").write_text(f'{table}[data]\npath = "p.jsonl"\n[model]\npath = "model"\n')
+    resolved = settle(resolve(tmp_path / "run.toml"), tmp_path / "run", goes_on=False)
+    ports = choose_ports(resolved, sockets=sockets)
+    folder = tmp_path / "rpc"
+    (tmp_path / "config").mkdir()
+    place = MachineLayout(tmp_path, "unix:///x", ports, stop_token_ids=[1], sockets=folder if sockets else None)
+    planner = Planner(resolved.config, place, {})
+    plans = {plan.name: plan for plan in (*planner.all(), planner.replica("rollout", 1))}
+    found = json.loads((tmp_path / "config/rollout-1.json").read_text())
+    assert found["orchestrator_address"] == address.format(folder=folder)
+    assert found["grpc_socket"] == (None if own is None else own.format(folder=folder))
+    assert plans["orchestrator"].grpc_port == fixed
+    assert all((plan.grpc_port > 0) == (plan.grpc_socket is None) for plan in plans.values())

@@ -33,7 +33,7 @@ def test_ids_of_other_letters_or_without_end_are_refused(name: str) -> None:
     assert not registry.alive(0.0) and not workers.view(0.0)
 
 
-@pytest.mark.parametrize("address", ["a" * 256, "host:1/path", "host 1"])
+@pytest.mark.parametrize("address", ["a" * 256, "host:1/path", "host 1", "unix:s", "unix:/a\n", "unix:/" + "a" * 108])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(ContractError, match="bad_address"):
         Registry(8.0).register(replica(address=address), 0.0)
@@ -43,7 +43,8 @@ def test_the_names_that_containers_give_are_taken() -> None:
     registry = Registry(8.0)
     for name in ("rollout-0", "rollout-3f9c0a1b2c3d", "rollout-headrace-rollout-7d4b9c6f5-x2x8q", "rollout-a.b_c"):
         registry.register(replica(name, address="[fd00::1%eth0]:7000"), 0.0)
-    assert len(registry.alive(0.0)) == 4
+    registry.register(replica("rollout-1", address="unix:/home/me/my runs/a/run/rpc/rollout-1.sock"), 0.0)
+    assert len(registry.alive(0.0)) == 5
 
 
 def test_dead_replicas_make_room_and_live_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

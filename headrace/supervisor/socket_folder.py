@@ -1,0 +1,34 @@
+"""A folder of unix sockets that only this user may enter: in the run directory, or outside if its path is too long."""
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_SUN_PATH = 100
+"""A unix socket's path must fit into 107 bytes; servers add a suffix while they bind."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketFolder:
+    """Where the sockets are, from `make` to `clean`."""
+
+    path: Path
+    is_temporary: bool
+
+    @classmethod
+    def make(cls, folder: Path, longest: str) -> "SocketFolder":
+        """Makes `folder`, or one outside if a socket there of the name `longest` could not be bound. Raises OSError."""
+        is_temporary = len(os.fsencode(folder / longest)) > _SUN_PATH
+        if is_temporary:
+            folder = Path(tempfile.mkdtemp(prefix="headrace-"))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # It may be of an earlier start, under another umask.
+        folder.chmod(0o700)
+        return cls(folder, is_temporary)
+
+    def clean(self) -> None:
+        """Removes a folder outside the run directory."""
+        if self.is_temporary:
+            shutil.rmtree(self.path, ignore_errors=True)
