@@ -1,18 +1,14 @@
 """torch's rendezvous store, on the address that it is given: torch's own listens on every interface."""
 
-import ctypes
 import os
 import socket
-import struct
-import sys
+from contextlib import suppress
 from datetime import timedelta
 
 from torch._C._distributed_c10d import TCPStore
 
 _BACKLOG = 4096
-_SO_ATTACH_FILTER = 26
-_RETURN = 0x06
-"""`BPF_RET | BPF_K` of linux/filter.h: returns how many bytes of a packet may pass."""
+_LOOK_S = 1.0
 
 
 def listening_store(host: str, *, timeout_s: float) -> TCPStore:
@@ -21,7 +17,7 @@ def listening_store(host: str, *, timeout_s: float) -> TCPStore:
     Raises OSError where `host` is no address of this machine, RuntimeError if torch cannot serve.
     """
     with _listening(host) as listening:
-        return _store(host, listening, timeout_s)
+        return _store(host, listening.getsockname()[1], os.dup(listening.fileno()), timeout_s)
 
 
 class GroupStore:
@@ -29,42 +25,43 @@ class GroupStore:
 
     def __init__(self, host: str, *, timeout_s: float) -> None:
         """Raises like `listening_store`."""
-        self._listening = _listening(host)
-        try:
-            self._store: TCPStore | None = _store(host, self._listening, timeout_s)
-        except BaseException:
-            self._listening.close()
-            raise
-        self.port: int = self._store.port
+        with _listening(host) as listening:
+            self._address: tuple[str, int] = listening.getsockname()[:2]
+            self._served = os.dup(listening.fileno())
+            self._store: TCPStore | None = _store(host, self._address[1], self._served, timeout_s)
+        self.port = self._address[1]
 
     def seal(self) -> str:
-        """Refuses every connection from now on; those of the members, who have joined, go on.
+        """Refuses every connection from now on; those of the members, who have joined, go on. Idempotent.
 
-        Returns why it cannot, or an empty string: Linux alone has the filter, and not every kernel lets a process
-        without privileges attach one (in a container it is EPERM here).
+        Returns why it could not, or an empty string.
 
-        torch's store has no password, lists its keys to each client, and cannot stop listening. A filter in the kernel
-        drops every packet to the listening socket instead: connections that it has accepted have sockets of their own.
-        NCCL's members use the connection that they joined with (ProcessGroupNCCL: `globalStore_` is the store beneath
-        the prefixes, not a clone).
+        torch's store has no password, lists its keys to each client, and has no call to stop listening. But it goes on
+        with the number of the descriptor that it was given (`uv_tcp_open`): another file under that number closes the
+        socket, whose address then refuses connections, and ends what the store's loop waits for there. Connections that
+        it has accepted have sockets of their own. NCCL's members use the connection that they joined with
+        (ProcessGroupNCCL: `globalStore_` is the store beneath the prefixes, not a clone).
         """
-        if sys.platform != "linux":
-            return f"{sys.platform} has no filters of sockets"
-        drop = ctypes.create_string_buffer(struct.pack("=HBBI", _RETURN, 0, 0, 0))
-        program = struct.pack("@HP", 1, ctypes.addressof(drop))
+        if self._store is None:
+            return ""
+        if not hasattr(os, "eventfd"):
+            return "this system has no eventfd"
+        # Never readable: whatever still looks at the descriptor sleeps.
+        silent = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            self._listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-        except OSError as error:
-            return f"a filter of its packets: {error.strerror}"
-        return ""
+            os.dup2(silent, self._served, inheritable=False)
+        finally:
+            os.close(silent)
+        return "this build of torch serves another descriptor" if self._takes_connections() else ""
+
+    def _takes_connections(self) -> bool:
+        with suppress(OSError), socket.create_connection(self._address, _LOOK_S):
+            return True
+        return False
 
     def close(self) -> None:
         """Ends the store, unless a member in this process still uses it; idempotent."""
         self._store = None
-        self._listening.close()
-
-    def __del__(self) -> None:
-        self._listening.close()
 
 
 def _listening(host: str) -> socket.socket:
@@ -79,13 +76,13 @@ def _listening(host: str) -> socket.socket:
     return listening
 
 
-def _store(host: str, listening: socket.socket, timeout_s: float) -> TCPStore:
+def _store(host: str, port: int, served: int, timeout_s: float) -> TCPStore:
+    """`served`: the listening descriptor, which the store closes at its end."""
     return TCPStore(
         host,
-        listening.getsockname()[1],
+        port,
         is_master=True,
         wait_for_workers=False,
         timeout=timedelta(seconds=timeout_s),
-        # The store closes what it is given.
-        master_listen_fd=os.dup(listening.fileno()),
+        master_listen_fd=served,
     )

@@ -14,7 +14,7 @@ MOST_LIVES = 1000
 """Incarnations by which a trainer's journal may be ahead of what the orchestrator has given out."""
 LAST_INCARNATION = 1_000_000
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ADDRESS = re.compile(r"(?!unix)[A-Za-z0-9._:%\[\]-]{0,255}|unix:/[^\x00-\x1f\x7f]{1,107}")
+_ADDRESS = re.compile(r"(?!unix(?:-abstract)?:)[A-Za-z0-9._:%\[\]-]{0,255}|unix:/[^\x00-\x1f\x7f]{1,107}")
 _MOST_WORDS = 100_000
 """Characters of all words in one report."""
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import time
 from multiprocessing.process import BaseProcess
 from threading import Barrier
 
@@ -13,7 +14,6 @@ from torch.distributed import TCPStore
 
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
-from headrace.wire.weights import store as store_module
 
 SIZE_BYTES = 64 * 1024 * 1024
 _START_S = 120
@@ -112,26 +112,43 @@ def test_a_sealed_store_takes_no_stranger_and_its_members_go_on() -> None:
     group = CollectiveGroup.join("sealed", "gloo", "127.0.0.1", port, 0, 2, _JOIN_S)
     stranger = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
     assert any("sealed" in key for key in stranger.list_keys())  # Why a name alone protects nothing.
-    refused = store.seal()
-    if not refused:
-        with pytest.raises(TimeoutError):
+    for _ in range(2):
+        assert store.seal() == ""
+        with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), 2)
+    began = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - began < 0.25  # The store's loop sleeps.
     group.broadcast(torch.full((SIZE_BYTES,), 7, dtype=torch.uint8), _SEND_S)
     assert exit_codes(peers) == [0]
     group.abort()
     store.close()
+    assert store.seal() == ""
+
+
+def test_a_store_that_is_not_sealed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, port = open_store("127.0.0.1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup2", lambda *_args, **_options: None)
+        assert store.seal() == "this build of torch serves another descriptor"
+        patch.delattr(os, "eventfd")
+        assert store.seal() == "this system has no eventfd"
+    socket.create_connection(("127.0.0.1", port), 2).close()
+    assert store.seal() == ""
+
+
+def test_a_store_that_has_ended_takes_no_other_files_descriptor() -> None:
+    store, port = open_store("127.0.0.1")
+    store.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 2)
-    if refused:
-        pytest.skip(f"this kernel refuses {refused}")
-
-
-def test_a_store_that_cannot_be_sealed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, _ = open_store("127.0.0.1")
-    monkeypatch.setattr(store_module, "_SO_ATTACH_FILTER", 9999)
-    assert store.seal() == "a filter of its packets: Protocol not available"
-    store.close()
-    assert store.seal() == "a filter of its packets: Bad file descriptor"
+    reader, writer = os.pipe()
+    kept = [os.dup(reader) for _ in range(20)]
+    assert store.seal() == ""
+    os.write(writer, b"x" * 21)
+    assert all(os.read(one, 1) == b"x" for one in (reader, *kept))
+    for one in (reader, writer, *kept):
+        os.close(one)
 
 
 def test_a_stranger_that_joins_first_costs_the_group_and_nothing_else() -> None:
