@@ -33,7 +33,7 @@ class EmbeddedBroker:
     socket: Path
     plan: ProcessPlan
     folder: SocketFolder
-    """Of the socket."""
+    """Where the socket is."""
 
     def prepare(self, early_deaths: int) -> str:
         """Called before each start: makes the data folder; returns a notice for the user, or an empty text.

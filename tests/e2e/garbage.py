@@ -52,7 +52,7 @@ class Port:
     host: str
     number: int
     path: str = ""
-    """Of the socket; a port has none."""
+    """Where the socket is; a port has none."""
 
     def connect(self) -> socket.socket:
         """A connection to it; raises OSError."""
