@@ -84,7 +84,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--role", choices=["replica", "worker"], help="for the benchmark's own use")
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args(arguments)
     if options.role is not None:
         die_with_parent()
@@ -103,10 +102,9 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     (folder / "game.py").write_text(GAME.replace("LENGTH", str(4000 // (TURNS - 1) // result)))
     with ExitStack() as stack:
         serving = stack.enter_context(_role("replica", folder, options))
-        assert serving.stdout is not None
-        port = int(serving.stdout.readline())
+        assert serving.stdout is not None and serving.stdout.readline()
         stack.callback(serving.kill)
-        playing = stack.enter_context(_role("worker", folder, options, "--port", str(port)))
+        playing = stack.enter_context(_role("worker", folder, options))
         stack.callback(playing.kill)
         before = sum(psutil.Process(serving.pid).cpu_times()[:2])
         said, _ = playing.communicate(timeout=1800)
@@ -115,9 +113,14 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     return {**found, "replica_cpu_ms_a_turn": round(1000 * spent / found["turns"], 3)}
 
 
-def _role(name: str, folder: Path, options: argparse.Namespace, *others: str) -> "subprocess.Popen[str]":
+def _address(folder: Path) -> str:
+    """A socket, as in a run on one machine."""
+    return f"unix:{folder / 'rollout-0.sock'}"
+
+
+def _role(name: str, folder: Path, options: argparse.Namespace) -> "subprocess.Popen[str]":
     numbers = ["--episodes", str(options.episodes), "--concurrent", str(options.concurrent)]
-    command = [sys.executable, "-m", "benchmarks.episodes", "--role", name, "--folder", str(folder), *numbers, *others]
+    command = [sys.executable, "-m", "benchmarks.episodes", "--role", name, "--folder", str(folder), *numbers]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -166,8 +169,8 @@ async def replica(options: argparse.Namespace) -> None:
     gate.commit(Serving(_VERSION, "d"))
     service = SampleService(TurnSampler(engine, gate, generator, replica_id="rollout-0"))
     add = rollout_pb2_grpc.add_RolloutServiceServicer_to_server
-    server = await serve({SERVICE_NAME: lambda made: add(service, made)}, "127.0.0.1", 0)
-    sys.stdout.write(f"{server.port}\n")
+    await serve({SERVICE_NAME: lambda made: add(service, made)}, _address(options.folder), 0)
+    sys.stdout.write("serving\n")
     sys.stdout.flush()
     await asyncio.Event().wait()
 
@@ -206,7 +209,7 @@ async def worker(options: argparse.Namespace) -> None:
     """Plays all episodes; prints what was measured."""
     directory = ReplicaDirectory()
     place = orchestrator_pb2.ReplicaPlace(
-        replica_id="rollout-0", address=f"127.0.0.1:{options.port}", takes=True, free_rows=2 * options.concurrent,
+        replica_id="rollout-0", address=_address(options.folder), takes=True, free_rows=2 * options.concurrent,
         version=message_pb2.PolicyVersion(incarnation=1, version=0),
     )  # fmt: skip
     directory.update([place])
