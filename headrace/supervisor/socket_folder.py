@@ -1,4 +1,4 @@
-"""A folder of unix sockets that only this user may enter: in the run directory, or outside if its path is too long."""
+"""A folder of unix sockets that only this user may enter: in the run directory, or outside where that cannot serve."""
 
 import os
 import shutil
@@ -8,6 +8,9 @@ from pathlib import Path
 
 _SUN_PATH = 100
 """A unix socket's path must fit into 107 bytes; servers add a suffix while they bind."""
+
+_OF_ADDRESSES = frozenset("%#?,")
+"""In the address of a socket gRPC takes them for marks of its own, `,` for the next address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +22,8 @@ class SocketFolder:
 
     @classmethod
     def make(cls, folder: Path, longest: str) -> "SocketFolder":
-        """Makes `folder`, or one outside if a socket there of the name `longest` could not be bound. Raises OSError."""
-        is_temporary = len(os.fsencode(folder / longest)) > _SUN_PATH
+        """Makes `folder`, or one outside if a socket there of the name `longest` could not be used. Raises OSError."""
+        is_temporary = len(os.fsencode(folder / longest)) > _SUN_PATH or not _OF_ADDRESSES.isdisjoint(str(folder))
         if is_temporary:
             folder = Path(tempfile.mkdtemp(prefix="headrace-"))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
