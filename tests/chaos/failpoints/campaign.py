@@ -11,6 +11,8 @@ from tests.chaos.failpoints.armed_run import ArmedRun
 STEPS = 100
 KILLS = 12
 """Failpoints that are armed in one run; a run ends with those that were not reached again still to do."""
+AT_ONCE = 2
+"""Runs at a time: each waits for its scorer and for restarts most of the time."""
 _PASSES = (0, 0, 0, 1, 2, 5)
 """How often a point is passed before it strikes: one of these, drawn."""
 _REACH_S = 4.0
@@ -55,12 +57,12 @@ def struck(folder: Path, variant: str, names: list[str], draw: random.Random, *,
     return _ended(ArmedRun(folder, variant, steps), names, draw, steps)
 
 
-def rounds(todo: set[str], draw: random.Random) -> Iterator[list[str]]:
-    """What each run is to be struck by, in drawn order; the caller takes out of `todo` what has struck."""
+def rounds(todo: set[str], draw: random.Random) -> Iterator[list[list[str]]]:
+    """What the runs of a round are to be struck by, in drawn order; the caller takes out of `todo` what has struck."""
     while todo:
         names = sorted(todo)
         draw.shuffle(names)
-        yield names[:KILLS]
+        yield [part for index in range(AT_ONCE) if (part := names[index : AT_ONCE * KILLS : AT_ONCE])]
 
 
 def _ended(armed: ArmedRun, names: list[str], draw: random.Random, steps: int) -> Outcome:
