@@ -59,8 +59,7 @@ class EmbeddedBroker:
         return self.data.rename(aside)
 
     def clean(self) -> None:
-        """Removes socket and temporary folder."""
-        self.socket.unlink(missing_ok=True)
+        """Removes the socket and its folder."""
         self.folder.clean()
 
 

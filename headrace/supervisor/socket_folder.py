@@ -18,20 +18,18 @@ class SocketFolder:
     """Where the sockets are, from `make` to `clean`."""
 
     path: Path
-    is_temporary: bool
 
     @classmethod
     def make(cls, folder: Path, longest: str) -> "SocketFolder":
         """Makes `folder`, or one outside if a socket there of the name `longest` could not be used. Raises OSError."""
-        is_temporary = len(os.fsencode(folder / longest)) > _SUN_PATH or not _OF_ADDRESSES.isdisjoint(str(folder))
-        if is_temporary:
+        is_outside = len(os.fsencode(folder / longest)) > _SUN_PATH or not _OF_ADDRESSES.isdisjoint(str(folder))
+        if is_outside:
             folder = Path(tempfile.mkdtemp(prefix="headrace-"))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # It may be of an earlier start, under another umask.
         folder.chmod(0o700)
-        return cls(folder, is_temporary)
+        return cls(folder)
 
     def clean(self) -> None:
-        """Removes a folder outside the run directory."""
-        if self.is_temporary:
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Removes it with what processes have left there: no program copies a run directory that has sockets."""
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -18,9 +18,13 @@ _PASSES = (0, 0, 0, 1, 2, 5)
 _REACH_S = 4.0
 """A point that is not reached again in this time may be one of the service's start: the service is killed then."""
 _START_S = 10.0
-_PRELUDES = ("trainer.stream.acked", "rollout.rpc.served.ReceiveWeights", "trainer.rpc.served.SendWeights")
+_PRELUDES = (
+    *("trainer.stream.acked", "orchestrator.database.before_commit"),
+    *("rollout.rpc.served.ReceiveWeights", "trainer.rpc.served.SendWeights"),
+)
 """What else leads to a point that a start has not led to: groups that are in no stream and whose fates are not
-reported; a replica and a trainer that die in a transfer, whose publication is missed, aborted and made up for."""
+reported, or not recorded; a replica and a trainer that die in a transfer, whose publication is missed, aborted and made
+up for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

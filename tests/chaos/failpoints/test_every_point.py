@@ -21,7 +21,7 @@ from tests.chaos.failpoints.source import points
 
 RESULTS = os.environ.get("HEADRACE_CHAOS", "")
 LIMIT_S = 1800
-TRIES = 2
+TRIES = 4
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(LIMIT_S + 600),

@@ -102,7 +102,11 @@ function Line({ replica, address, view, canAct, onDone }: LineProps) {
     <tr>
       <th scope="row">
         {replica.id}
-        {address && <span class="muted small address">{address}</span>}
+        {address && (
+          <span class="muted small address" title={address}>
+            {address.startsWith("unix:") ? "at a socket" : address}
+          </span>
+        )}
       </th>
       <td>
         <Pill state={isDraining ? "draining" : replica.state} />
