@@ -61,7 +61,11 @@ ENDS = {
         "trainer",
         r"waited 15\.0 s for a batch for step .*\(the broker is away: read .*Timeout",
     ),
-    ORCHESTRATOR: ("trainer", r"waited 20\.0 s for the publication of version .*the orchestrator to publish"),
+    # Where it is between two publications its credit ends first.
+    ORCHESTRATOR: (
+        "trainer",
+        r"waited (20\.0 s for the publication of version .*the orchestrator to publish|15\.0 s for a batch for step)",
+    ),
     JUDGE: ("reward", r"reward_endpoint.*has been down.*no answer in time"),
 }
 """Border -> the service that gives up behind a black hole that is never lifted, and what it says it waited for."""
