@@ -2,7 +2,6 @@
 
 import os
 import socket
-from contextlib import suppress
 from datetime import timedelta
 
 from torch._C._distributed_c10d import TCPStore
@@ -26,10 +25,10 @@ class GroupStore:
     def __init__(self, host: str, *, timeout_s: float) -> None:
         """Raises like `listening_store`."""
         with _listening(host) as listening:
-            self._address: tuple[str, int] = listening.getsockname()[:2]
+            self._family, self._address = listening.family, listening.getsockname()
+            self.port: int = self._address[1]
             self._served = os.dup(listening.fileno())
-            self._store: TCPStore | None = _store(host, self._address[1], self._served, timeout_s)
-        self.port = self._address[1]
+            self._store: TCPStore | None = _store(host, self.port, self._served, timeout_s)
 
     def seal(self) -> str:
         """Refuses every connection from now on; those of the members, who have joined, go on. Idempotent.
@@ -52,12 +51,19 @@ class GroupStore:
             os.dup2(silent, self._served, inheritable=False)
         finally:
             os.close(silent)
-        return "this build of torch serves another descriptor" if self._takes_connections() else ""
+        return self._why_open()
 
-    def _takes_connections(self) -> bool:
-        with suppress(OSError), socket.create_connection(self._address, _LOOK_S):
-            return True
-        return False
+    def _why_open(self) -> str:
+        """Why a stranger may still connect; empty once the address refuses."""
+        with socket.socket(self._family, socket.SOCK_STREAM) as stranger:
+            stranger.settimeout(_LOOK_S)
+            try:
+                stranger.connect(self._address)
+            except ConnectionRefusedError:
+                return ""
+            except OSError as error:
+                return f"a look at its address does not tell: {error}"
+        return "this build of torch serves another descriptor"
 
     def close(self) -> None:
         """Ends the store, unless a member in this process still uses it; idempotent."""
