@@ -81,7 +81,8 @@ async def serve(settings: OrchestratorSettings) -> int:
     http = await serve_http(app, settings.host, settings.http_port)
     disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
     disk.start()
-    log.info("serving", grpc_port=rpc.port, http_port=http.port, prompts=len(rows), held_out=len(held_out))
+    address = settings.rpc_address(rpc.port)
+    log.info("serving", grpc=address, http_port=http.port, prompts=len(rows), held_out=len(held_out))
     loops = [
         issuer.run(),
         Joiners(state, registry, publisher, lambda: not run.turns.trainer_has).run(),

@@ -69,7 +69,7 @@ async def serve(settings: RewardSettings) -> int:
     servicer = RewardServicer(scorer, turns)
     rpc = await serve_rpc({SERVICE_NAME: servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=rubrics.trouble)
     http = await serve_http(app, settings.host, settings.http_port)
-    log.info("serving", grpc_port=rpc.port, http_port=http.port, scorers=rubrics.names)
+    log.info("serving", grpc=settings.rpc_address(rpc.port), http_port=http.port, scorers=rubrics.names)
     try:
         await _work(worker, scorer, shutdown.event)
     finally:

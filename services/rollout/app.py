@@ -167,7 +167,7 @@ async def run_replica(
         take_word=updates.take_word,
     )
     gate.move(ReplicaState.PENDING_WEIGHTS)
-    log.info("serving", grpc_port=rpc.port, replica_id=replica_id)
+    log.info("serving", grpc=settings.rpc_address(rpc.port), replica_id=replica_id)
 
     def drain() -> None:
         updates.leave()
