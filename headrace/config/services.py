@@ -43,7 +43,7 @@ class ProcessSpec:
 
 
 LONGEST_SOCKET = "environment-9999.sock"
-"""Name of a process's socket."""
+"""No process's socket has a longer name."""
 
 
 @dataclass(frozen=True, slots=True)
