@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.wire.failpoints import VARIABLE
+from tests.e2e.broker_log import remove
 from tests.e2e.episodes import played_run
 from tests.e2e.harness import TinyRun
 from tests.e2e.paced import PACE
@@ -69,6 +70,10 @@ class ArmedRun:
         """Kills the service of a point wherever it stands: some points are reached at a start alone."""
         service = name.partition(".")[0]
         self.run.kill(_INSTANCE.get(service, service))
+
+    def lose_streams(self) -> None:
+        """Kills the embedded broker, which starts again without a group in any stream."""
+        self.run.kill_broker_over(remove)
 
     def wait_for(self, name: str, seconds: float) -> bool:
         """Whether the armed point strikes, or struck, within these seconds; ends early with the run."""

@@ -40,7 +40,6 @@ ELSEWHERE = {
 
 RARE = {
     "rpc.served.AbortWeights": "a replica that lives and missed a phase: chaos/publication/test_frozen_replica.py",
-    "rpc.before_call.GetFatesRequest": "groups that are in no stream while their fates are under way",
 }
 """Failpoints that some runs reach and others do not."""
 
