@@ -2,20 +2,26 @@
 
 Source: SGLang 0.5.23, `sglang/kernels/ops/memory/gpu_tensor_hash.py`. The bytes, padded with zeros to whole 32-bit
 words, are mixed with their positions twice under two seeds, summed in tiles of 8192 words, mixed again, and the tiles'
-64-bit values are summed and mixed once more. One code for every device: where the tensor lies is where it is hashed.
+64-bit values are summed and mixed once more. Where the tensor lies is where it is hashed: on a GPU by the kernel of
+`tile_kernel`, if Triton works there, on all else by torch's operations.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from headrace.wire.digests import SGL64_MOST_BYTES
 from headrace.wire.errors import ContractError
+from headrace.wire.telemetry import get_logger
 
+log = get_logger("headrace.wire.weights")
 _TILE = 8192
 _WORDS = {"cpu": 32 * _TILE, "cuda": 512 * _TILE}
 """Words at a time: temporaries that stay in the cache of a core, or of a GPU."""
+_KERNEL_WORDS = 2048 * _TILE
+"""Words at a time of the kernel, which has no temporaries: enough to fill a GPU."""
 _SEED = 0x243F6A88
 _SEED_2 = ((_SEED * 0x9E3779B1) ^ 0xDEADBEEF) & 0xFFFFFFFF
 _HALVES = ((0x27D4EB2D, _SEED, 15), (0x165667B1, _SEED_2, 13))
@@ -39,30 +45,64 @@ def device_hash(parts: Sequence[Tensor], device: torch.device | None = None) -> 
         return f"{0:016x}"
     device = device or parts[0].device
     total = torch.zeros((), dtype=torch.int64, device=device)
-    scratch = _Scratch(min(_WORDS.get(device.type, _WORDS["cpu"]), -(-words // _TILE) * _TILE), device)
+    kernel = _kernel(device) if device.type == "cuda" else None
+    most = _KERNEL_WORDS if kernel else _WORDS.get(device.type, _WORDS["cpu"])
+    room = min(most, -(-words // _TILE) * _TILE)
+    tiles = kernel or _Operations(room, device)
     start = 0
-    for chunk in _word_chunks(parts, scratch):
-        total += _tiles(chunk, start, words * 4, scratch)
+    for chunk in _word_chunks(parts, torch.empty(room * 4, dtype=torch.uint8, device=device)):
+        total += tiles(chunk, start, words * 4).sum()
         start += len(chunk)
     return f"{_splitmix64(int(total.item()) & _MASK_64):016x}"
 
 
-class _Scratch:
-    """Memory that every chunk uses anew."""
+Tiles = Callable[[Tensor, int, int], Tensor]
+"""int64 [tiles], modulo 2**64: the values of the tiles of some words (int32), of which the first is word N of a tensor
+of so many bytes."""
+
+
+@functools.cache
+def _kernel(device: torch.device) -> Tiles | None:
+    """The kernel, if it works on this GPU, which Triton must support; at its first use it needs a C compiler."""
+    words = torch.arange(2 * _TILE + 5, dtype=torch.int32, device=device)
+    expected = _Operations(len(words), device)(words, 3 * _TILE, 2**32 + 20)
+    try:
+        from headrace.wire.weights.tile_kernel import tile_values
+
+        equal = torch.equal(tile_values(words, 3 * _TILE, 2**32 + 20), expected)
+    except Exception as error:  # A compiler's errors have no common class.
+        log.warning("checksum_kernel_missing", error=f"{type(error).__name__}: {error}"[:300])
+        return None
+    if not equal:
+        log.warning("checksum_kernel_wrong", device=str(device))
+        return None
+    return tile_values
+
+
+class _Operations:
+    """The tiles by torch's operations, in memory that every chunk uses anew."""
 
     def __init__(self, words: int, device: torch.device) -> None:
-        self.bytes = torch.empty(words * 4, dtype=torch.uint8, device=device)
         self.mixed = torch.empty(words, dtype=torch.int32, device=device)
         self.shifted = torch.empty(words, dtype=torch.int32, device=device)
         self.counted = torch.arange(words, dtype=torch.int32, device=device)
 
+    def __call__(self, words: Tensor, start: int, size: int) -> Tensor:
+        count = len(words)
+        mixed, shifted = self.mixed[:count], self.shifted[:count]
+        high, low = (
+            _mix_sums(_tile_sums(_mix(words, start, half, mixed, shifted, self.counted[:count])), size)
+            for half in _HALVES
+        )
+        return (high << 32) | low
 
-def _word_chunks(parts: Sequence[Tensor], scratch: _Scratch) -> Iterator[Tensor]:
+
+def _word_chunks(parts: Sequence[Tensor], scratch: Tensor) -> Iterator[Tensor]:
     """int32 [up to as many words as the scratch has], whole tiles each but the last one's end, padded with zeros."""
-    room, filled = len(scratch.bytes), 0
+    room, filled = len(scratch), 0
     for part in parts:
         data = part.detach().contiguous().view(-1).view(torch.uint8)
-        here = data.device == scratch.bytes.device
+        here = data.device == scratch.device
         while len(data):
             # What begins at a word is read where it lies.
             if here and not filled and len(data) >= room and data.storage_offset() % 4 == 0:
@@ -70,26 +110,15 @@ def _word_chunks(parts: Sequence[Tensor], scratch: _Scratch) -> Iterator[Tensor]
                 yield chunk.view(torch.int32)
                 continue
             taken = min(room - filled, len(data))
-            scratch.bytes[filled : filled + taken] = data[:taken]
+            scratch[filled : filled + taken] = data[:taken]
             data, filled = data[taken:], filled + taken
             if filled == room:
-                yield scratch.bytes.view(torch.int32)
+                yield scratch.view(torch.int32)
                 filled = 0
     if filled:
         end = -(-filled // 4) * 4
-        scratch.bytes[filled:end] = 0
-        yield scratch.bytes[:end].view(torch.int32)
-
-
-def _tiles(words: Tensor, start: int, size: int, scratch: _Scratch) -> Tensor:
-    """int64 []: the sum, modulo 2**64, of the values of the tiles that begin at word `start` of a tensor of `size`."""
-    count = len(words)
-    mixed, shifted = scratch.mixed[:count], scratch.shifted[:count]
-    high, low = (
-        _mix_sums(_tile_sums(_mix(words, start, half, mixed, shifted, scratch.counted[:count])), size)
-        for half in _HALVES
-    )
-    return ((high << 32) | low).sum()
+        scratch[filled:end] = 0
+        yield scratch[:end].view(torch.int32)
 
 
 def _mix(words: Tensor, start: int, half: tuple[int, int, int], x: Tensor, y: Tensor, counted: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Headrace's checksum, and the transcription it is tested against elsewhere, against SGLang's own kernel."""
+"""Our checksum, its kernel, and the transcription it is tested against elsewhere, against SGLang's own kernel."""
 
 import json
 import subprocess
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.weights import device_hash as module
 from headrace.wire.weights.device_hash import device_hash
 from tests.sglang import ROOT, sglang_venv
 from tests.sglang_hash import TILE_WORDS, sglang_gpu_hash
@@ -27,7 +28,7 @@ def test_the_hashes_are_those_of_sglangs_own_kernel(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(tensor.numpy().tobytes())
     script = ROOT / "tests" / "integration" / "sglang" / "kernel_hashes.py"
     done = subprocess.run(
-        [python, "-O", script, tmp_path],
+        [python, "-O", script, tmp_path, ROOT / "wire" / "weights" / "tile_kernel.py"],
         capture_output=True,
         text=True,
         timeout=170,
@@ -38,3 +39,5 @@ def test_the_hashes_are_those_of_sglangs_own_kernel(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "hashes.json").read_text())
     assert found == {name: device_hash([tensor]) for name, tensor in tensors.items()}
     assert found == {name: sglang_gpu_hash(tensor) for name, tensor in tensors.items()}
+    sums = json.loads((tmp_path / "sums.json").read_text())
+    assert found == {name: f"{module._splitmix64(value):016x}" for name, value in sums.items()}

@@ -1,6 +1,8 @@
 """SGLang's checksum of a tensor on a GPU, against a transcription of its kernel."""
 
+import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,7 +66,7 @@ def test_one_bit_and_the_place_of_a_word_change_the_checksum() -> None:
 
 def test_memory_does_not_grow_with_the_tensor() -> None:
     words, of_bytes = [], 200 * TILE
-    scratch = module._Scratch(module._WORDS["cpu"], torch.device("cpu"))
+    scratch = torch.empty(4 * module._WORDS["cpu"], dtype=torch.uint8)
     for chunk in module._word_chunks([random_bytes(of_bytes + 1)], scratch):
         words.append(len(chunk))
     assert max(words) == module._WORDS["cpu"] and sum(words) * 4 == of_bytes + 4
@@ -73,3 +75,25 @@ def test_memory_does_not_grow_with_the_tensor() -> None:
 def test_a_tensor_that_sglangs_kernel_cannot_count_is_refused() -> None:
     with pytest.raises(ContractError, match="below 8 GiB"):
         device_hash([torch.empty(2**33, dtype=torch.uint8, device="meta")])
+
+
+@pytest.mark.parametrize("change", [0, 1])
+def test_a_kernel_is_used_only_if_it_gives_the_values_of_torchs_operations(
+    monkeypatch: pytest.MonkeyPatch, change: int
+) -> None:
+    def tile_values(words: torch.Tensor, start: int, size: int) -> torch.Tensor:
+        return module._Operations(len(words), words.device)(words, start, size) + change
+
+    kernel = SimpleNamespace(tile_values=tile_values)
+    monkeypatch.setitem(sys.modules, "headrace.wire.weights.tile_kernel", kernel)
+    module._kernel.cache_clear()
+    assert module._kernel(torch.device("cpu")) is (None if change else tile_values)
+    module._kernel.cache_clear()
+
+
+def test_without_triton_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "headrace.wire.weights.tile_kernel", raising=False)
+    module._kernel.cache_clear()
+    assert module._kernel(torch.device("cpu")) is None
+    module._kernel.cache_clear()
