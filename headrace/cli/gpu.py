@@ -29,7 +29,7 @@ def try_gpu(output: Output, environment: Mapping[str, str]) -> int:
 
 def line_of(row: ProbeResult) -> str:
     """Formats one row for the user."""
-    return f"{row.status:<9} {row.name:<18} {row.seconds:>6.1f} s  {' '.join(row.said.split())}"
+    return f"{row.status:<9} {row.name:<19} {row.seconds:>6.1f} s  {' '.join(row.said.split())}"
 
 
 def summary(rows: Sequence[ProbeResult]) -> str:

@@ -38,7 +38,7 @@ class Training:
     optimizer: str = "adamw"
     micro_batch_tokens: int = 8192
     checkpointing: bool = False
-    logprob_chunk: int = 256
+    logprob_chunk: int = 2048
     adapter_rank: int = 0
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     quantized: bool = False
@@ -122,14 +122,17 @@ def activation_bytes(shape: ModelShape, how: Training) -> int:
 
     A layer as transformers writes a Llama, without fused kernels, keeps of each token: of two RMS norms the input in
     float32, the normalized and the output, (4 + 2 c) h; queries, keys, values and the attention's output,
-    c (2 q + 2 k), by flash attention, which keeps no scores (arXiv:2205.14135); of the MLP gate, its activation, up
-    and their product, 4 c i. FSDP2 computes with bfloat16 weights. The others cast float32 ones: their residual stream
+    c (2 q + 2 k), by flash attention, which keeps no scores (arXiv:2205.14135); where queries and keys have norms
+    (Qwen3), of those the input in float32 and the normalized, (4 + c) (q + k); of the MLP gate, its activation, up and
+    their product, 4 c i. FSDP2 computes with bfloat16 weights. The others cast float32 ones: their residual stream
     is float32, and autocast keeps an output for each projection that takes it, 16 h + 5 c h for both norms.
     With checkpointing (arXiv:1604.06174) each layer's input is kept, and one layer's whole at a time.
     """
     c = how.dtype_bytes
     casts = c < 4 and how.backend != "fsdp2"
     norms = (16 + 5 * c if casts else 2 * (4 + 2 * c)) * shape.hidden
+    if shape.head_norms:
+        norms += (4 + c) * (shape.queries + shape.keys)
     layer = norms + c * (2 * shape.queries + 2 * shape.keys) + 4 * c * shape.inner
     stream = (4 if casts else c) * shape.hidden
     tokens = how.micro_batch_tokens

@@ -12,6 +12,7 @@ from typing import Any
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$")
 _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _BLOCKWISE = 4096
+_HEAD_DIM = 64
 """bitsandbytes keeps the moments of a smaller tensor in float32 (`headrace.services.trainer.model.optimizers`)."""
 
 
@@ -37,6 +38,8 @@ class ModelShape:
     """Width of the MLP that one token passes; in a mixture the sum over its experts and the shared one."""
     vocabulary: int
     tied: bool
+    head_norms: bool = False
+    """Whether queries and keys are normalized before the attention."""
     context: int = 0
     """Longest sequence that it was made for; 0 = unknown."""
     projections: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -75,9 +78,18 @@ def read_shape(folder: Path) -> ModelShape | None:
 
 
 def dense_shape(
-    *, hidden: int, inner: int, layers: int, queries: int, keys: int, vocabulary: int, tied: bool, biases: bool = False
+    *,
+    hidden: int,
+    inner: int,
+    layers: int,
+    queries: int,
+    keys: int,
+    vocabulary: int,
+    tied: bool,
+    biases: bool = False,
+    head_norms: bool = False,
 ) -> ModelShape:
-    """Shape of a Llama (with `biases` a Qwen2) from its config alone."""
+    """Shape of a Llama (with `biases` a Qwen2, with `head_norms` a Qwen3) from its config alone."""
     projections = {
         "q_proj": (queries, hidden),
         "k_proj": (keys, hidden),
@@ -95,12 +107,14 @@ def dense_shape(
         shapes |= {f"layers.{layer}.{name}.weight": (hidden,) for name in ("input_norm", "post_norm")}
         if biases:
             shapes |= {f"layers.{layer}.{name}_proj.bias": (projections[f"{name}_proj"][0],) for name in "qkv"}
+        if head_norms:
+            shapes |= {f"layers.{layer}.{name}_norm.weight": (_HEAD_DIM,) for name in "qk"}
     config = {
         "hidden_size": hidden,
         "intermediate_size": inner,
-        "num_attention_heads": queries // 64,
-        "num_key_value_heads": keys // 64,
-        "head_dim": 64,
+        "num_attention_heads": queries // _HEAD_DIM,
+        "num_key_value_heads": keys // _HEAD_DIM,
+        "head_dim": _HEAD_DIM,
         "vocab_size": vocabulary,
     }
     return _counted(shapes, config, tied=tied)
@@ -137,6 +151,7 @@ def _counted(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], *
         inner=_inner(config),
         vocabulary=int(config["vocab_size"]),
         tied=tied,
+        head_norms=any(".q_norm." in name for name in shapes),
         context=int(config.get("max_position_embeddings") or 0),
         projections=projections,
     )

@@ -11,7 +11,7 @@ from headrace.wire.errors import HeadraceError
 
 Status = Literal["ok", "failed", "not here"]
 NOT_HERE: Status = "not here"
-"""The probe needs CUDA or NCCL and was not run."""
+"""The probe needs CUDA, NCCL or more memory, and was not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,12 @@ PROBES: tuple[Probe, ...] = (
         on_cpu=("--size", "tiny", "--longest", "32", "--budget", "256", "--tokens", "512"),
     ),
     Probe(name="step 1.7 B", module="headrace.selfcheck.step", arguments=("--size", "1.7")),
-    Probe(name="step 4 B", module="headrace.selfcheck.step", arguments=("--size", "4", "--tokens", "32768")),
+    Probe(name="step 1.7 B compiled", module="headrace.selfcheck.step", arguments=("--size", "1.7", "--compile")),
+    Probe(
+        name="step 4 B",
+        module="headrace.selfcheck.step",
+        arguments=("--size", "4", "--tokens", "32768", "--checkpointing"),
+    ),
 )
 
 
@@ -86,6 +91,7 @@ def _run(probe: Probe, on: str, environment: Mapping[str, str]) -> ProbeResult:
     try:
         found = read_end(run_once(f"probe {probe.name}", argv, env=env, log=None, timeout_s=probe.deadline_s))
         status: Status = "ok" if found.pop("ok") else "failed"
+        status = status if found.pop("here", True) else NOT_HERE
         said = str(found.pop("said"))
     except ChildFailedError as error:
         # 134 is SIGABRT: torch's watchdog.

@@ -3,6 +3,7 @@
 python -P -m headrace.selfcheck.step --size 0.6 --longest 4096 --budget 16384 --on cuda|cpu
 """
 
+import argparse
 import sys
 import time
 from dataclasses import dataclass
@@ -11,10 +12,14 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from headrace.doctor.memory_plan import Training, trainer_gpu
+from headrace.doctor.sizes import dense_shape
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
 from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.config.chunks import logprob_chunk
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.step.batch import assemble
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
@@ -66,14 +71,20 @@ def main() -> int:
     made.add_argument("--longest", type=int, default=4096)
     made.add_argument("--budget", type=int, default=16384)
     made.add_argument("--tokens", type=int, default=65536)
+    made.add_argument("--chunk", type=int, default=0)
+    made.add_argument("--compile", action="store_true")
+    made.add_argument("--checkpointing", action="store_true")
     options = made.parse_args()
     device, size = device_of(options.on), SIZES[options.size]
-    backend, parameters = _backend(size, device)
+    if device.type == "cuda" and (lack := _lack(size, options, torch.cuda.mem_get_info(device)[0])):
+        end(ok=False, here=False, said=lack)
+        return 0
+    backend, parameters = _backend(size, device, options)
     peak = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     table = AlgorithmTable()
     algorithm = build_algorithm(table)
     recipe = StepConfig(
-        algorithm=algorithm, table=table, micro_batch_tokens=options.budget, logprob_chunk=256, grad_clip=1.0
+        algorithm=algorithm, table=table, micro_batch_tokens=options.budget, logprob_chunk=options.chunk, grad_clip=1.0
     )
     count = max(options.tokens // (_GROUP_SIZE * options.longest // 2), 1)
     batch = assemble([_group(index, options.longest, size.vocab) for index in range(count)], version=0)
@@ -99,7 +110,28 @@ def main() -> int:
     return 0
 
 
-def _backend(size: Size, device: torch.device) -> tuple[SingleDevice, int]:
+def _lack(size: Size, options: argparse.Namespace, free: int) -> str:
+    """What is missing if the memory plan finds the step too large for a GPU with `free` bytes."""
+    shape = dense_shape(
+        hidden=size.hidden,
+        inner=size.intermediate,
+        layers=size.layers,
+        queries=size.heads * size.head_dim,
+        keys=size.kv_heads * size.head_dim,
+        vocabulary=size.vocab,
+        tied=True,
+        head_norms=True,
+    )
+    how = Training(
+        micro_batch_tokens=options.budget,
+        logprob_chunk=logprob_chunk(options.chunk, "cuda"),
+        checkpointing=options.checkpointing,
+    )
+    needed = trainer_gpu(shape, how, first=False).total
+    return f"needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free" if needed > free else ""
+
+
+def _backend(size: Size, device: torch.device, options: argparse.Namespace) -> tuple[SingleDevice, int]:
     config = Qwen3Config(
         vocab_size=size.vocab,
         hidden_size=size.hidden,
@@ -115,7 +147,10 @@ def _backend(size: Size, device: torch.device) -> tuple[SingleDevice, int]:
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.train()
-    backend = SingleDevice(Policy(model, forward_dtype=torch.bfloat16))
+    if options.checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    policy = Policy(model, forward_dtype=torch.bfloat16)
+    backend = SingleDevice(policy, options=BackendOptions(compiled=options.compile))
     return backend, sum(weight.numel() for weight in model.parameters())
 
 

@@ -57,8 +57,8 @@ class TrainerTable(Table):
     """After the warmup; linear and cosine reach 0 at `run.max_steps`."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
-    logprob_chunk: int = Field(256, ge=1)
-    """Tokens whose logits over the vocabulary are in memory at the same time."""
+    logprob_chunk: int = Field(0, ge=0)
+    """Tokens whose logits over the vocabulary are in memory at the same time; 0 = 256 on a CPU, 2048 on a GPU."""
     gradient_checkpointing: bool = False
     """Recompute the layers in backward: less memory, more time."""
     memory_fraction: float = Field(1.0, gt=0, le=1)

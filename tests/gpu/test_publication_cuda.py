@@ -14,8 +14,8 @@ from headrace.wire.v1.common_pb2 import Routes
 from headrace.wire.weights import (
     CollectiveGroup,
     allocate,
-    bucket_digest,
     device_names,
+    digest_as,
     load_weights,
     nccl_version,
     tensors_of,
@@ -45,6 +45,10 @@ def backend(device=DEVICE):
     return SingleDevice(policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
 
 
+def digests(held):
+    return [bucket.digest for bucket in held.snapshot.plan.buckets]
+
+
 async def test_an_engine_on_the_trainers_device_gets_them_over_gloo(publisher):
     held = publisher.hold(backend(), 1)
     assert all(bucket.is_pinned() for bucket in held.snapshot.buckets) == CUDA and len(held.snapshot.buckets) > 1
@@ -60,10 +64,10 @@ async def test_an_engine_on_the_trainers_device_gets_them_over_gloo(publisher):
         for bucket in buckets:
             group.broadcast(bucket, 20.0)
         group.abort()
-        return [bucket_digest(bucket) for bucket in buckets]
+        return [digest_as(bucket, wanted) for bucket, wanted in zip(buckets, digests(held), strict=True)]
 
     _, found = await asyncio.gather(publisher.send(1, "g", "gloo", 2, 20.0), asyncio.to_thread(receive))
-    assert found == [bucket.digest for bucket in held.snapshot.plan.buckets]
+    assert found == digests(held)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="NCCL refuses two ranks on one device")
@@ -81,10 +85,10 @@ async def test_an_engine_on_another_device_gets_them_over_nccl(publisher):
         for bucket in buckets:
             group.broadcast(bucket, 60.0)
         group.abort()
-        return [bucket_digest(bucket) for bucket in buckets]
+        return [digest_as(bucket, wanted) for bucket, wanted in zip(buckets, digests(held), strict=True)]
 
     _, found = await asyncio.gather(publisher.send(1, "g", "nccl", 2, 60.0), asyncio.to_thread(receive))
-    assert found == [bucket.digest for bucket in held.snapshot.plan.buckets]
+    assert found == digests(held)
 
 
 async def test_a_disk_copy_is_made_from_the_device(publisher):

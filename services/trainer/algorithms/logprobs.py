@@ -12,6 +12,7 @@ from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.products import on_onednn, product, wide_product, widened
+from headrace.services.trainer.config.chunks import logprob_chunk
 
 _CPU_ELEMENTS = 5_000_000
 """Logits at a time on a CPU: 20 MB stay in its cache, and every block above 32 MB costs page faults."""
@@ -40,15 +41,16 @@ def token_logprobs(
 ) -> TokenScores:
     """Logprob of each target and entropy of its distribution, float32, differentiable in `hidden` and `head`.
 
-    `chunk` is how many tokens' logits exist at a time (on a CPU fewer, if the vocabulary is large). The product is
-    taken in the dtype of `hidden`, the softmax in float32; float64 inputs stay float64. Matches
+    `chunk` is how many tokens' logits exist at a time (0 = by the device; on a CPU fewer, if the vocabulary is large).
+    The product is taken in the dtype of `hidden`, the softmax in float32; float64 inputs stay float64. Matches
     `log_softmax(hidden @ head.T / temperature)` at the targets.
 
     With `fp32_head` the logits of bfloat16 inputs are not rounded to bfloat16 (the weight is, as an engine's); the
     gradient's own products stay in the dtype of `hidden`.
     """
-    if chunk < 1:
-        raise ValueError(f"chunk is {chunk}, must be at least 1")
+    if chunk < 0:
+        raise ValueError(f"chunk is {chunk}, must not be negative")
+    chunk = logprob_chunk(chunk, head.device.type)
     scored = _ChunkedLogprobs.apply(hidden, head, targets, temperature, chunk, fp32_head)  # type: ignore[no-untyped-call]
     return TokenScores(*scored)
 

@@ -51,8 +51,8 @@ class SftTable(StageTable):
     each."""
     target_loss: float = Field(0.0, ge=0)
     """Stop once the loss, averaged over eight steps, is at most this; 0 = train all steps."""
-    logprob_chunk: int = Field(256, ge=1)
-    """Tokens whose logits over the vocabulary are in memory at the same time."""
+    logprob_chunk: int = Field(0, ge=0)
+    """Tokens whose logits over the vocabulary are in memory at the same time; 0 = 256 on a CPU, 2048 on a GPU."""
 
 
 class RewardModelTable(StageTable):
@@ -73,8 +73,8 @@ class DpoTable(StageTable):
     """For `cdpo` and `robust`: the assumed share of wrongly ranked pairs."""
     learning_rate: float = Field(1e-6, gt=0)
     """Peak of the schedule."""
-    logprob_chunk: int = Field(256, ge=1)
-    """Tokens whose logits over the vocabulary are in memory at the same time."""
+    logprob_chunk: int = Field(0, ge=0)
+    """Tokens whose logits over the vocabulary are in memory at the same time; 0 = 256 on a CPU, 2048 on a GPU."""
 
     @model_validator(mode="after")
     def _smoothing_belongs_to_the_loss(self) -> "DpoTable":

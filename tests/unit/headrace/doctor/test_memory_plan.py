@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from headrace.doctor.memory_plan import (
     GB,
@@ -22,6 +22,7 @@ from headrace.doctor.memory_plan import (
 )
 from headrace.doctor.sizes import ModelShape, dense_shape, model_parameters, read_shape
 from headrace.reference.sizing_docs import MODELS
+from headrace.selfcheck.step import SIZES
 from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.lora import add_adapters
@@ -112,8 +113,12 @@ def kept_for_backward(module: Any) -> int:
         (Training(dtype_bytes=2, backend="fsdp2", ranks=2), torch.bfloat16, torch.float32),
     ],
 )
-def test_activations_are_what_a_forward_pass_keeps(how: Training, weights: torch.dtype, forward: torch.dtype) -> None:
-    config = LlamaConfig(
+@pytest.mark.parametrize("head_norms", [False, True], ids=["llama", "qwen3"])
+def test_activations_are_what_a_forward_pass_keeps(
+    how: Training, weights: torch.dtype, forward: torch.dtype, head_norms: bool
+) -> None:
+    kind, model = (Qwen3Config, Qwen3ForCausalLM) if head_norms else (LlamaConfig, LlamaForCausalLM)
+    config = kind(
         vocab_size=64,
         hidden_size=256,
         intermediate_size=704,
@@ -122,10 +127,33 @@ def test_activations_are_what_a_forward_pass_keeps(how: Training, weights: torch
         num_key_value_heads=2,
         head_dim=32,
     )
-    model = LlamaForCausalLM(config).to(weights).train()
-    shape = dense_shape(hidden=256, inner=704, layers=3, queries=256, keys=64, vocabulary=64, tied=False)
+    made = model(config).to(weights).train()
+    shape = dense_shape(
+        hidden=256, inner=704, layers=3, queries=256, keys=64, vocabulary=64, tied=False, head_norms=head_norms
+    )
     expected = activation_bytes(shape, replace(how, micro_batch_tokens=3 * 65))
-    assert kept_for_backward(Policy(model, forward_dtype=forward)) == pytest.approx(expected, rel=0.05)
+    assert kept_for_backward(Policy(made, forward_dtype=forward)) == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "chunk", "gib"),
+    [("0.6", 8192, 256, 29.3), ("1.7", 16384, 256, 89.4), ("1.7", 16384, 2048, 90.9), ("1.7", 16384, 8192, 101.5)],
+)
+def test_a_step_is_planned_as_it_was_measured_on_an_h200(size: str, tokens: int, chunk: int, gib: float) -> None:
+    """Peaks of `headrace.selfcheck.step`, torch 2.11, 2026-11-26; it holds neither CUDA's context nor a snapshot."""
+    of = SIZES[size]
+    shape = dense_shape(
+        hidden=of.hidden,
+        inner=of.intermediate,
+        layers=of.layers,
+        queries=of.heads * of.head_dim,
+        keys=of.kv_heads * of.head_dim,
+        vocabulary=of.vocab,
+        tied=True,
+        head_norms=True,
+    )
+    pool = trainer_gpu(shape, Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False)
+    assert (pool.total - OVERHEAD) / 2**30 == pytest.approx(gib, rel=0.03)
 
 
 def test_sizes_by_config_are_those_that_the_models_are_known_for() -> None:

@@ -19,5 +19,6 @@ def test_a_recipe_fits_and_the_ones_before_it_do_not(memory: int) -> None:
     assert sum(order.values()) and order["full"]
 
 
-def test_the_page_says_that_no_gpu_has_confirmed_it() -> None:
-    assert "they have not been measured on a\nGPU yet" in sizing_docs.as_markdown()
+def test_the_page_says_what_has_been_measured() -> None:
+    said = " ".join(sizing_docs.as_markdown().split())
+    assert "on one H200 (29 to 102 GiB) are met within 3%; several GPUs have not been measured" in said

@@ -6,6 +6,7 @@ from jaxtyping import TypeCheckError
 from torch.autograd import gradcheck
 
 from headrace.services.trainer.algorithms.logprobs import token_logprobs
+from headrace.services.trainer.config.chunks import logprob_chunk
 
 
 def naive(hidden, head, targets, temperature):
@@ -31,7 +32,7 @@ def test_two_equal_logits_give_log_half_and_entropy_log_two():
 
 
 @settings(max_examples=30, deadline=None)
-@given(tokens=st.integers(1, 9), chunk=st.integers(1, 10), vocab=st.integers(1, 7), seed=st.integers(0, 99))
+@given(tokens=st.integers(1, 9), chunk=st.integers(0, 10), vocab=st.integers(1, 7), seed=st.integers(0, 99))
 def test_values_and_gradients_equal_the_naive_float64_version_for_any_chunk(tokens, chunk, vocab, seed):
     hidden, head, targets, temperature = inputs(tokens, 3, vocab, seed=seed)
     scores = token_logprobs(hidden, head, targets, temperature=temperature, chunk=chunk)
@@ -106,9 +107,13 @@ def test_a_float32_head_changes_no_bit_where_states_are_that_wide(dtype):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
+def test_no_given_chunk_is_that_of_the_device():
+    assert [logprob_chunk(given, device) for given, device in ((0, "cpu"), (0, "cuda"), (7, "cuda"))] == [256, 2048, 7]
+
+
 def test_wrong_shapes_are_refused():
     hidden, head, targets, temperature = inputs(3, 2, 4)
     with pytest.raises(TypeCheckError):
         token_logprobs(hidden, head, targets[:2], temperature=temperature, chunk=2)
     with pytest.raises(ValueError, match="chunk"):
-        token_logprobs(hidden, head, targets, temperature=temperature, chunk=0)
+        token_logprobs(hidden, head, targets, temperature=temperature, chunk=-1)
