@@ -46,7 +46,7 @@ SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py tests/e2e/test_sglang_episodes.py
 
-.PHONY: help demo gpu test chaos soak pure processes compose test-all part-beside part-alone long once sglang sglang-venv docs check lint types unit sizes proto audit sbom
+.PHONY: help demo gpu test chaos soak pure processes compose test-all part-beside part-alone long long-beside long-alone once sglang sglang-venv docs check lint types unit sizes proto audit sbom
 .PHONY: generate lock clean
 
 help: ## This list
@@ -104,9 +104,14 @@ long: $(READY) sglang-venv
 ifdef TESTS
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
 else
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) -m "long and not alone"
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "long and alone"
+	$(call each,long-beside long-alone)
 endif
+
+long-beside: $(READY) sglang-venv
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) -m "long and not alone"
+
+long-alone: $(READY) sglang-venv
+	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "long and alone"
 
 once: $(READY)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
