@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
-from headrace.services.trainer.durability.ledger import GroupFate
 from headrace.services.trainer.registration import Stub, register_once
 from headrace.wire.errors import FencedError, TransientError
 from headrace.wire.rpc import call
@@ -66,6 +66,8 @@ class Reporter:
         """Groups that the next batch waits for, lowest first; empty = any group will do, or nothing is awaited."""
         self.places: Mapping[int, str] = {}
         """Where the first of them is, as the orchestrator last reported for that group."""
+        self.trouble = ""
+        """Why no prompt may be issued: what the orchestrator's last answer lacked; empty after one."""
         self.has_turn: Callable[[], bool] = lambda: False
         """Whether the trainer has its turn on GPUs shared with the engines, or is requesting it."""
         self.finished = False
@@ -93,8 +95,10 @@ class Reporter:
             self._wake.clear()
             try:
                 await self._report()
+                self.trouble = ""
             except TransientError as error:
                 log.warning("orchestrator_away", reason=str(error))
+                self.trouble = f"the orchestrator is away: {error}"
                 await asyncio.sleep(_FIRST_DELAY_S * 5)
                 continue
             except FencedError as error:

@@ -73,7 +73,7 @@ def _where(reporter: Reporter, broker_trouble: str) -> str:
 
     The place of an earlier one would be the wrong place.
     """
-    if broker_trouble:
-        return f" ({broker_trouble})"
+    if troubles := [trouble for trouble in (broker_trouble, reporter.trouble) if trouble]:
+        return f" ({'; '.join(troubles)})"
     place = next((reporter.places[index] for index in reporter.awaited[:1] if index in reporter.places), "")
     return f" ({place})" if place else ""

@@ -1,11 +1,14 @@
 """What the trainer says it waits for: the group, and where that is."""
 
+import asyncio
+
 import pytest
 
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import Ledger
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.stages.batch_wait import wait_for_batch
+from headrace.wire.errors import TransientError
 from headrace.wire.journal import JournalWriter
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -33,11 +36,12 @@ def book_with(tmp_path, stale, arrived):
     return JournaledLedger(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
 
 
-def words(tmp_path, stale, arrived, places, trouble=""):
+def words(tmp_path, stale, arrived, places, trouble="", orchestrator=""):
     """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
     book = book_with(tmp_path, stale, arrived)
     reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
     reporter.places = places
+    reporter.trouble = orchestrator
     said = []
     wait_for_batch(
         1,
@@ -71,6 +75,14 @@ def test_a_broker_that_is_away_is_named_in_place_of_where_the_group_was(tmp_path
     assert words(tmp_path, "wait", [1, 5], places, "the broker is away: no answer") == (said, [0, 2])
 
 
+@pytest.mark.parametrize(
+    ("broker", "said"), [("", "the orchestrator is away"), ("no broker", "no broker; the orchestrator is away")]
+)
+def test_an_orchestrator_that_is_away_is_named_beside_a_broker_that_is(tmp_path, broker, said):
+    found, _ = words(tmp_path, "wait", [1, 5], {0: "rollout-1 generates it"}, broker, "the orchestrator is away")
+    assert found == f"a batch for step 1: group 0 and 1 more ({said})"
+
+
 def test_a_batch_by_arrival_waits_for_any_group(tmp_path):
     assert words(tmp_path, "mask", [1, 5], {}) == ("a batch for step 1: 2 of 3 groups have come", [])
 
@@ -91,4 +103,30 @@ async def test_a_place_is_that_of_the_group_that_was_asked_about(tmp_path):
     reporter.awaited = [5, 7]
     await reporter._report()
     assert stub.asked == [5, 7] and reporter.places == {5: "rollout-1 generates it"}
+    book.close()
+
+
+class AwayOnce:
+    """Answers the second report."""
+
+    def __init__(self):
+        self.troubles = []
+
+    async def ReportProgress(self, request, timeout, metadata=None):
+        self.troubles.append(self.reporter.trouble)
+        if len(self.troubles) == 1:
+            raise TransientError("no answer")
+        return pb.ReportProgressResponse()
+
+
+async def test_the_orchestrator_is_away_until_it_answers(tmp_path):
+    stub = AwayOnce()
+    book = book_with(tmp_path, "wait", [])
+    stub.reporter = reporter = Reporter(stub, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    running = asyncio.create_task(reporter.run())
+    async with asyncio.timeout(20):
+        while len(stub.troubles) < 2 or reporter.trouble:
+            await asyncio.sleep(0.02)
+    running.cancel()
+    assert stub.troubles == ["", "the orchestrator is away: no answer"]
     book.close()
