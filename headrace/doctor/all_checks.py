@@ -29,6 +29,7 @@ def machine_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) 
         Check(name="gpu", look=lambda: gpu.driver(wants, environment), fix=reboot),
         Check(name="compose", look=lambda: gpu.profile(environment), fix=reboot),
         Check(name="torch", look=lambda: gpu.torch(wants, environment), deadline_s=gpu.TORCH_S, fix=reboot),
+        Check(name="compiler", look=lambda: software.compiler(wants, environment)),
         Check(name="sglang", look=lambda: software.sglang(wants, environment), deadline_s=70.0),
         Check(name="processor", look=lambda: machine.processor(wants)),
         Check(name="memory", look=lambda: machine.memory(wants)),

@@ -3,7 +3,9 @@
 import json
 import platform
 import re
+import shutil
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -34,10 +36,13 @@ def interpreter() -> Finding:
 
 def packages() -> Finding:
     """Checks that all packages of the `demo` extra are installed, in a version that fits."""
-    missing = list(_unmet("headrace", {"demo"}, set()))
     told = ", ".join(f"{name} {version}" for name in _TOLD if (version := _version(name)))
+    fix = "pip install 'headrace[demo]' (in a checkout: pip install -e '.[demo]' -c constraints.txt)"
+    try:
+        missing = list(_unmet("headrace", {"demo"}, set()))
+    except metadata.PackageNotFoundError:
+        return fail("packages", f"{told}; headrace itself is not installed, so what it needs is not known", fix)
     if missing:
-        fix = "pip install 'headrace[demo]' (in a checkout: pip install -e '.[demo]' -c constraints.txt)"
         return fail("packages", f"{told}; missing or of another version: {', '.join(missing)}", fix)
     return ok("packages", told)
 
@@ -51,6 +56,26 @@ def extras(wants: Wants) -> Finding:
     except ConfigError as error:
         return fail("extras", str(error), "install it, or change the key")
     return ok("extras", "those of the config are there")
+
+
+def compiler(wants: Wants, environment: Mapping[str, str]) -> Finding:
+    """Checks what Triton 3.7 compiles a GPU's kernels with at their first use (its `runtime/build.py`)."""
+    compiled = wants.resolved is not None and wants.resolved.config.trainer.compile
+    if not (wants.cuda or compiled):
+        return note("compiler", "no kernel is compiled")
+    lacking = []
+    if not environment.get("CC") and not any(map(shutil.which, ("gcc", "clang"))):
+        lacking.append("C compiler (gcc or clang on PATH, or CC)")
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+        lacking.append(f"Python.h of {sys.prefix}")
+    if lacking:
+        said = f"there is no {' and no '.join(lacking)}: "
+        fix = "install them: apt install gcc python3-dev, dnf install gcc python3-devel"
+        if compiled:
+            return fail("compiler", f"{said}trainer.compile needs both", fix)
+        return warn("compiler", f"{said}a publication's checksums take some 60 times as long", fix)
+    faster = "; trainer.compile = true made steps 1.5 times as fast on an H200 (docs/gpu.md)"
+    return ok("compiler", "kernels can be compiled" + ("" if compiled else faster))
 
 
 def sglang(wants: Wants, environment: Mapping[str, str]) -> Finding:

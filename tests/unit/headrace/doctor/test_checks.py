@@ -6,6 +6,7 @@ import resource
 import socket
 import stat
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,28 @@ def test_extras_that_the_config_names_are_looked_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert "wandb" in bad(software.extras(asked))
     assert software.extras(wants(tmp_path)).level is Level.OK
+
+
+def test_what_compiles_a_gpus_kernels_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert software.compiler(wants(tmp_path), {}).level is Level.NOTE
+    cuda, compiled = '[run]\ndevice = "cuda"\n', "--trainer.compile=true"
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(software.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "1.5 times" in software.compiler(wants(tmp_path, cuda), {"CC": "tcc"}).said
+    assert "1.5 times" not in software.compiler(wants(tmp_path, cuda, compiled), {"CC": "tcc"}).said
+    assert "no C compiler" in bad(software.compiler(wants(tmp_path, cuda), {}), Level.WARN)
+    assert "trainer.compile needs" in bad(software.compiler(wants(tmp_path, "", compiled), {}))
+    (tmp_path / "Python.h").unlink()
+    assert "no Python.h" in bad(software.compiler(wants(tmp_path, cuda, compiled), {"CC": "tcc"}))
+
+
+def test_a_source_tree_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise metadata.PackageNotFoundError("headrace")
+
+    monkeypatch.setattr(software, "_unmet", missing)
+    assert "headrace itself is not installed" in bad(software.packages())
 
 
 def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
