@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headrace.services.trainer.durability.ledger import GroupFate
+from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.random_states import random_states
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic

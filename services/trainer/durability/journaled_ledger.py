@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.services.trainer import metrics
-from headrace.services.trainer.durability.ledger import Arrival, GroupFate, Ledger, ReadyGroup
+from headrace.services.trainer.durability.fate_table import GroupFate
+from headrace.services.trainer.durability.ledger import Arrival, Ledger, ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups, generated_tokens, lengths_of
 from headrace.services.trainer.durability.suspects import Suspects
 from headrace.wire.contracts import DropReason, PolicyVersion

@@ -18,6 +18,7 @@ from itertools import islice
 
 import numpy as np
 
+from headrace.services.trainer.durability.fate_table import FateTable, GroupFate
 from headrace.wire.contracts import DropReason, PolicyVersion, ScoredGroup
 from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.digests import same_weights
@@ -28,16 +29,6 @@ class DynamicSamplingError(HeadraceError):
     """Prompt after prompt gives nothing to learn from."""
 
     final = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFate:
-    """How a group ended: trained by a step, or dropped for a reason (then the step is 0)."""
-
-    group_index: int
-    group_id: str
-    step: int = 0
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +93,7 @@ class Ledger:
         self._discard_limit = discard_limit
         self._discarded: list[float] = []
         """The common score of each group that this life has discarded since its last batch."""
-        self._fates: dict[int, GroupFate] = {}
-        self._highest = -1
-        """The highest index with a fate."""
+        self._fates = FateTable()
         self._ready: dict[int, ReadyGroup] = {}
         self.frontier = 0
         """All indices below have a fate."""
@@ -133,9 +122,7 @@ class Ledger:
 
     def fates(self, from_index: int = 0, most: int | None = None) -> list[GroupFate]:
         """All fates at and above an index, or the first `most` of them, by index."""
-        # Nearly every index has a fate: a page of a long run costs no look at all the others.
-        found = (self._fates[index] for index in range(max(from_index, 0), self._highest + 1) if index in self._fates)
-        return list(islice(found, most))
+        return list(islice(self._fates.since(from_index), most))
 
     def has_fate(self, index: int) -> bool:
         """Whether the group has ended."""
@@ -165,8 +152,7 @@ class Ledger:
         """Records the fate of a group; False if it had ended before (then nothing changes)."""
         if fate.group_index in self._fates:
             return False
-        self._fates[fate.group_index] = fate
-        self._highest = max(self._highest, fate.group_index)
+        self._fates.add(fate)
         if fate.step:
             self._discarded.clear()
         self._ready.pop(fate.group_index, None)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.services.trainer.durability.ledger import GroupFate, ReadyGroup
+from headrace.services.trainer.durability.fate_table import GroupFate
+from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.contracts import ScoredGroup, decode
 from headrace.wire.errors import DataError, HeadraceError

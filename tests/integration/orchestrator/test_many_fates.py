@@ -11,8 +11,9 @@ from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import OpenGroup, Store
+from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
-from headrace.services.trainer.durability.ledger import GroupFate, Ledger
+from headrace.services.trainer.durability.ledger import Ledger
 from headrace.services.trainer.service import TrainerServicer
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import make_publisher

@@ -13,7 +13,7 @@ from headrace.services.trainer.durability.checkpoint import (
     CheckpointStore,
     load_checkpoint,
 )
-from headrace.services.trainer.durability.ledger import GroupFate
+from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.random_states import random_states, restore_random_states
 from headrace.services.trainer.model.model import Policy
 from tests.unit.services.trainer.builders import tiny_model

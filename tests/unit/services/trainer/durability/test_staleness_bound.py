@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.services.orchestrator.issuing.credit import credit_limit, room
-from headrace.services.trainer.durability.ledger import Arrival, GroupFate, Ledger, ReadyGroup
+from headrace.services.trainer.durability.fate_table import GroupFate
+from headrace.services.trainer.durability.ledger import Arrival, Ledger, ReadyGroup
 from headrace.wire.contracts.staleness import StalePolicy
 from tests.unit.services.trainer.durability.test_ledger import MUTE, TOLD, fate, ready
 

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.services.trainer.durability.ledger import GroupFate
+from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.stages.restore import MAX_REPLAY_DEATHS, PoisonBatchError, read_history, replay
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.contracts import Header, Message, Purpose, encode, group_id
