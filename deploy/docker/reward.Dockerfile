@@ -21,7 +21,7 @@ RUN groupadd --gid 10001 headrace \
 WORKDIR /opt/headrace
 # Pools that spin cost several services on few cores most of their time; nothing is written outside of /runs and /tmp.
 ENV PATH=/opt/headrace/venv/bin:$PATH PYTHONUNBUFFERED=1 \
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false \
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE MALLOC_ARENA_MAX=2 TOKENIZERS_PARALLELISM=false \
     ONEDNN_PRIMITIVE_CACHE_CAPACITY=128 TORCH_CPP_LOG_LEVEL=ERROR
 RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
     --mount=type=bind,from=wanted,source=/wanted/tracing.txt,target=/wanted/tracing.txt \

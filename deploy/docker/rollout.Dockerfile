@@ -22,7 +22,7 @@ RUN groupadd --gid 10001 headrace \
 WORKDIR /opt/headrace
 # Pools that spin cost several services on few cores most of their time; nothing is written outside of /runs and /tmp.
 ENV PATH=/opt/headrace/venv/bin:$PATH PYTHONUNBUFFERED=1 \
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false \
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE MALLOC_ARENA_MAX=2 TOKENIZERS_PARALLELISM=false \
     ONEDNN_PRIMITIVE_CACHE_CAPACITY=128 TORCH_CPP_LOG_LEVEL=ERROR
 RUN --mount=type=bind,from=wanted,source=/wanted/core.txt,target=/wanted/core.txt \
     --mount=type=bind,from=wanted,source=/wanted/tracing.txt,target=/wanted/tracing.txt \
@@ -53,7 +53,7 @@ WORKDIR /opt/headrace
 # SGLang keeps the Python that it was built for (/opt/engine/bin/python); headrace has an environment of its own above it,
 # with the engine's torch and NCCL: weights travel between equal builds. Kernels are compiled once, into /cache.
 ENV PATH=/opt/headrace/venv/bin:$PATH PYTHONUNBUFFERED=1 \
-    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false TORCH_CPP_LOG_LEVEL=ERROR \
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE MALLOC_ARENA_MAX=2 TOKENIZERS_PARALLELISM=false TORCH_CPP_LOG_LEVEL=ERROR \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN --mount=type=bind,source=deploy/docker/engine.py,target=/src/docker/engine.py \
     /opt/engine/bin/python /src/docker/engine.py > engine.txt
