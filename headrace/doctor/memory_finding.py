@@ -30,7 +30,7 @@ from headrace.services.trainer.config.chunks import logprob_chunk
 
 _NAME = "memory plan"
 _SMI_S = 15.0
-_ESTIMATE = "what lies there for good is exact, what passes in a step an estimate (within 3% on an H200)"
+_ESTIMATE = "what lies there for good is exact, what passes in a step an estimate (within 3% in four steps on an H200)"
 
 
 def memory_plan(wants: Wants) -> Finding:

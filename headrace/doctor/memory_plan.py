@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.doctor.sizes import ModelShape
+from headrace.services.trainer.config import chunks
 
 GB = 10**9
 BUCKET = 512 * 1024 * 1024
@@ -38,7 +39,7 @@ class Training:
     optimizer: str = "adamw"
     micro_batch_tokens: int = 8192
     checkpointing: bool = False
-    logprob_chunk: int = 2048
+    logprob_chunk: int = chunks.logprob_chunk(0, "cuda")
     adapter_rank: int = 0
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     quantized: bool = False

@@ -12,8 +12,9 @@ from typing import Any
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$")
 _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _BLOCKWISE = 4096
-_HEAD_DIM = 64
 """bitsandbytes keeps the moments of a smaller tensor in float32 (`headrace.services.trainer.model.optimizers`)."""
+_HEAD_DIM = 64
+"""Of a shape by its config alone: only the norms of heads have this size, and no sum depends on it by more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

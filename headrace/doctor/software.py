@@ -73,7 +73,7 @@ def compiler(wants: Wants, environment: Mapping[str, str]) -> Finding:
         fix = "install them: apt install gcc python3-dev, dnf install gcc python3-devel"
         if compiled:
             return fail("compiler", f"{said}trainer.compile needs both", fix)
-        return warn("compiler", f"{said}a publication's checksums take some 60 times as long", fix)
+        return warn("compiler", f"{said}a publication's checksums take many times as long", fix)
     faster = "; trainer.compile = true made steps 1.5 times as fast on an H200 (docs/gpu.md)"
     return ok("compiler", "kernels can be compiled" + ("" if compiled else faster))
 

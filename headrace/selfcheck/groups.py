@@ -162,6 +162,9 @@ def _two(options: argparse.Namespace) -> int:
     for link in (frozen, good):
         # The members connect in their first collective, which over NCCL takes seconds.
         link.send(buckets[:1], _JOIN_S)
+        if link.error:
+            end(ok=False, said=f"before one stood still: {link.error}")
+            return _leave(frozen, good)
     frozen.begin(buckets[1:], options.limit)
     good.begin(buckets[1:], options.limit)
     assert good.sender is not None

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from headrace.doctor.memory_plan import Training, trainer_gpu
-from headrace.doctor.sizes import dense_shape
+from headrace.doctor.sizes import ModelShape, dense_shape
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.options import BackendOptions
@@ -54,6 +54,20 @@ class Size:
     kv_heads: int
     head_dim: int
     vocab: int = 151936
+
+    @property
+    def shape(self) -> ModelShape:
+        """What the memory plan is computed from."""
+        return dense_shape(
+            hidden=self.hidden,
+            inner=self.intermediate,
+            layers=self.layers,
+            queries=self.heads * self.head_dim,
+            keys=self.kv_heads * self.head_dim,
+            vocabulary=self.vocab,
+            tied=True,
+            head_norms=True,
+        )
 
 
 SIZES = {
@@ -112,22 +126,12 @@ def main() -> int:
 
 def _lack(size: Size, options: argparse.Namespace, free: int) -> str:
     """What is missing if the memory plan finds the step too large for a GPU with `free` bytes."""
-    shape = dense_shape(
-        hidden=size.hidden,
-        inner=size.intermediate,
-        layers=size.layers,
-        queries=size.heads * size.head_dim,
-        keys=size.kv_heads * size.head_dim,
-        vocabulary=size.vocab,
-        tied=True,
-        head_norms=True,
-    )
     how = Training(
         micro_batch_tokens=options.budget,
         logprob_chunk=logprob_chunk(options.chunk, "cuda"),
         checkpointing=options.checkpointing,
     )
-    needed = trainer_gpu(shape, how, first=False).total
+    needed = trainer_gpu(size.shape, how, first=False).total
     return f"needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free" if needed > free else ""
 
 

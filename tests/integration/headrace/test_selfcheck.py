@@ -1,7 +1,9 @@
 """`headrace doctor --gpu` without a GPU: every part that needs none runs, the others are not called a success."""
 
+import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from headrace.cli import gpu
 from headrace.run.launch import inherited_environment
+from headrace.selfcheck import step
 from headrace.selfcheck.check import GROUPS, PROBES, Probe, ProbeResult, run_probes
 
 ROOT = Path(__file__).parents[3]
@@ -72,6 +75,18 @@ def test_a_probe_that_hangs_ends_at_its_deadline() -> None:
     (row,) = rows_of(Probe(name="late", module=probe.module, arguments=probe.arguments, on_cpu=probe.on_cpu,
                            deadline_s=1.0))  # fmt: skip
     assert row.status == "failed" and "WaitTimeoutError" in row.said
+
+
+def test_a_step_that_the_memory_plan_finds_too_large_is_not_tried(tmp_path: Path) -> None:
+    options = argparse.Namespace(budget=16384, chunk=0, checkpointing=False)
+    assert re.match(r"needs 1[78]\d GiB, 140 are free", step._lack(step.SIZES["4"], options, 140 << 30))
+    options.checkpointing = True
+    assert step._lack(step.SIZES["4"], options, 140 << 30) == ""
+    # What a probe says then, in the place of one.
+    (tmp_path / "large.py").write_text('print(\'{"ok": false, "here": false, "said": "needs 178 GiB"}\')')
+    path = os.pathsep.join(filter(None, [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    (row,) = rows_of(Probe(name="large", module="large", on_cpu=()), PYTHONPATH=path)
+    assert (row.status, row.said, row.numbers) == ("not here", "needs 178 GiB", {})
 
 
 def test_without_a_gpu_the_way_out_is_named() -> None:

@@ -1,9 +1,10 @@
 """A container's services have as few heaps as those that `headrace train` starts."""
 
-from headrace.supervisor.once import child_environment
-from tests.sglang import ROOT
+from pathlib import Path
 
-IMAGES = sorted((ROOT / "deploy" / "docker").glob("*.Dockerfile"))
+from headrace.supervisor.once import child_environment
+
+IMAGES = sorted((Path(__file__).parents[3] / "deploy" / "docker").glob("*.Dockerfile"))
 
 
 def test_every_image_of_a_service_limits_the_heaps_of_glibc() -> None:

@@ -141,18 +141,7 @@ def test_activations_are_what_a_forward_pass_keeps(
 )
 def test_a_step_is_planned_as_it_was_measured_on_an_h200(size: str, tokens: int, chunk: int, gib: float) -> None:
     """Peaks of `headrace.selfcheck.step`, torch 2.11, 2026-11-26; it holds neither CUDA's context nor a snapshot."""
-    of = SIZES[size]
-    shape = dense_shape(
-        hidden=of.hidden,
-        inner=of.intermediate,
-        layers=of.layers,
-        queries=of.heads * of.head_dim,
-        keys=of.kv_heads * of.head_dim,
-        vocabulary=of.vocab,
-        tied=True,
-        head_norms=True,
-    )
-    pool = trainer_gpu(shape, Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False)
+    pool = trainer_gpu(SIZES[size].shape, Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False)
     assert (pool.total - OVERHEAD) / 2**30 == pytest.approx(gib, rel=0.03)
 
 
