@@ -14,7 +14,7 @@ _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _BLOCKWISE = 4096
 """bitsandbytes keeps the moments of a smaller tensor in float32 (`headrace.services.trainer.model.optimizers`)."""
 _HEAD_DIM = 64
-"""Of a shape by its config alone: only the norms of heads have this size, and no sum depends on it by more."""
+"""Width of a head where the config alone gives the shape; only the norms of heads depend on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
