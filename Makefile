@@ -46,7 +46,7 @@ SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
 SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py tests/e2e/test_sglang_episodes.py
 
-.PHONY: help demo gpu test chaos soak pure processes compose test-all part-beside part-alone long long-beside long-alone once sglang sglang-venv docs check lint types unit sizes proto audit sbom
+.PHONY: help demo gpu test chaos soak pure processes engines compose test-all part-beside part-alone long long-beside long-alone once sglang sglang-venv docs check static lint types unit sizes proto audit sbom
 .PHONY: generate lock clean
 
 help: ## This list
@@ -84,6 +84,10 @@ pure: $(READY)
 processes: $(READY)
 	$(PYTEST) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE))
 
+# Each waits for its containers or servers most of the time. Their output comes when they have ended, one after the other.
+engines: $(READY) sglang-venv
+	@$(MAKE) --no-print-directory --keep-going -j2 --output-sync=target compose sglang
+
 compose: $(READY) ## The tests of docker compose, where an engine answers
 	$(BIN)/python -m pytest -m "not long" $(COMPOSE)
 
@@ -91,7 +95,7 @@ test-all: $(READY) sglang-venv ## Everything; PART=1, 2 or 3: that third of what
 ifdef PART
 	$(call each,part-beside part-alone)
 else
-	$(call each,check test compose sglang long)
+	$(call each,static test engines long)
 endif
 
 part-beside: $(READY) sglang-venv
@@ -136,6 +140,10 @@ docs: $(READY) ## The documentation site, into build/site
 
 check: $(READY) ## Lint, types, import rules, tests of units and messages
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types unit sizes
+
+# `make check` without the tests of units, which are among those of `make test`.
+static: $(READY)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types sizes
 
 lint: $(READY)
 	$(BIN)/ruff check .

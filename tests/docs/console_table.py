@@ -237,7 +237,7 @@ ELSEWHERE = {
     "make demo": ("tests/e2e/compose/test_newcomer.py", "make demo"),
     "source .venv/bin/activate": ("tests/e2e/compose/test_newcomer.py", r"source \.venv/bin/activate"),
     "make test": (".ci/run", "make test"),
-    "make sglang": (".ci/run", "make sglang"),
+    "make sglang": ("Makefile", "-j2 --output-sync=target compose sglang"),
     "deploy/sglang-cpu/install.sh VENV": ("Makefile", "deploy/sglang-cpu/install.sh $(SGLANG_VENV)"),
     "headrace train examples/sglang_cpu/run.toml --rollout.sglang.venv VENV": (
         "tests/e2e/test_sglang_run.py",

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +20,10 @@ from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.e2e.episodes import TABLE, played_run
-from tests.e2e.garbage import Port, half_open, payloads, ports_of, throw
 from tests.e2e.harness import TinyRun
+from tests.e2e.held import paused, processes
 from tests.e2e.planted import TABLES, Planted, plant, telling_judge
 from tests.otlp import Collector, collector
-from tests.verbs import said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
@@ -43,6 +41,8 @@ class Attacked:
     spans: Collector
     keys: list[str]
     """Headers of the judge's requests."""
+    operator: Path
+    """The operator's token."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TinyRun
         )
         try:
             made.wait_for_step(2)
-            yield made, Attacked(planted, spans, keys)
+            yield made, Attacked(planted, spans, keys, folder / "secrets" / "operator")
         finally:
             made.close()
 
@@ -69,11 +69,6 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TinyRun
 @pytest.fixture
 def run(attacked: tuple[TinyRun, Attacked]) -> TinyRun:
     return attacked[0]
-
-
-def processes(run: TinyRun) -> list[psutil.Process]:
-    supervisor = psutil.Process(json.loads(RunPaths(run.run_dir).supervisor.read_text())["pid"])
-    return [supervisor, *supervisor.children(recursive=True)]
 
 
 def tokens(run: TinyRun) -> dict[Role, str]:
@@ -168,66 +163,6 @@ async def test_no_caller_can_take_the_trainers_place(run: TinyRun) -> None:
     run.wait_for_step(before + 2)
 
 
-def paused(run: TinyRun) -> int:
-    """Pauses the run, and waits until its last batch is trained; returns the steps so far."""
-    said("pause", run.run_dir, "--token-file", run.folder.parent / "secrets" / "operator")
-    seen = [(-1, 0.0)]
-
-    def rests() -> bool:
-        if run.steps() != seen[-1][0]:
-            seen.append((run.steps(), time.monotonic()))
-        return time.monotonic() - seen[-1][1] > 5
-
-    run.wait_until(rests, "the last batch before the pause")
-    return run.steps()
-
-
-def resumed(run: TinyRun) -> None:
-    said("resume", run.run_dir, "--token-file", run.folder.parent / "secrets" / "operator")
-    run.wait_for_step(run.steps() + 2)
-
-
-async def thrown(ports: list[Port]) -> None:
-    for data in payloads(seed=7).values():
-        await asyncio.gather(*(throw(port, data) for port in ports for _ in range(4)))
-
-
-async def test_garbage_on_every_port_does_not_hold_the_run_up(run: TinyRun) -> None:
-    doors = ports_of(processes(run))
-    before = {name: run.pid(name) for name in EVERY}
-    with half_open(doors, 60) as held:
-        assert held > 30 * len(doors) > 300
-        steps = run.steps()
-        await thrown(doors)
-        assert run.steps() > steps + 1
-        run.wait_for_step(run.steps() + 2)
-    assert {name: run.pid(name) for name in before} == before, "one has died"
-
-
-async def test_garbage_on_every_port_costs_no_memory(run: TinyRun) -> None:
-    # While it trains, the trainer grows by itself.
-    paused(run)
-    doors = ports_of(processes(run))
-    services = {name: psutil.Process(run.pid(name)) for name in EVERY}
-    before = {name: process.memory_info().rss for name, process in services.items()}
-    highest = dict(before)
-
-    async def watch() -> None:
-        while True:
-            for name, process in services.items():
-                highest[name] = max(highest[name], process.memory_info().rss)
-            await asyncio.sleep(0.02)
-
-    with half_open(doors, 60):
-        watching = asyncio.create_task(watch())
-        await thrown(doors)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-    grown = {name: (highest[name] - before[name]) >> 20 for name in services}
-    assert max(grown.values()) < 50, grown
-    resumed(run)
-
-
 async def test_damaged_requests_with_a_token_are_refused(run: TinyRun) -> None:
     known = tokens(run)
     for name, address in addresses(run).items():
@@ -273,10 +208,11 @@ def test_metrics_and_traces_show_no_secret(attacked: tuple[TinyRun, Attacked]) -
     assert what.keys[0] == f"Bearer {what.planted.files['judge']}"
 
 
-def test_a_run_that_was_attacked_and_lost_its_broker_ends_in_order(run: TinyRun) -> None:
+def test_a_run_that_was_attacked_and_lost_its_broker_ends_in_order(attacked: tuple[TinyRun, Attacked]) -> None:
+    run, what = attacked
     run.kill("broker")
     run.wait_for_step(run.steps() + 2)
-    paused(run)
+    paused(run, what.operator)
     assert run.stop() == 130
     run.check()
 

@@ -1,4 +1,5 @@
-"""Writes down which tests fail, for `tests/gate/repeat.py`: one line of JSON a session's begin and end, one a failure.
+"""Writes down which tests fail, and which files are too dear, for `tests/gate/repeat.py`: one line of JSON a session's
+begin and end, one a failure.
 
 Only where HEADRACE_FAILED names a file, which continuous integration does: `make test` repeats nothing.
 """
@@ -6,7 +7,7 @@ Only where HEADRACE_FAILED names a file, which continuous integration does: `mak
 import json
 import os
 import resource
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,21 @@ class Recorder:
         self._write({"end": int(session.exitstatus), "passed": self._passed})
 
     def _write(self, line: dict[str, Any]) -> None:
-        with self._file.open("a", encoding="utf-8", errors="replace") as file:
-            file.write(json.dumps(line) + "\n")
+        _append(self._file, line)
+
+
+def write_too_dear(file: str, tests: Sequence[str], seconds: float, limit_s: float) -> None:
+    """A line for a test file whose tests took too long together; they are repeated as one, within `limit_s` seconds."""
+    if path := os.environ.get(VARIABLE):
+        text = f"E   took {seconds:.1f} s of {limit_s:g} s: make it cheaper, divide it"
+        line = {"test": file, "tests": tests, "starts_processes": True, "limit_s": limit_s, "text": text}
+        _append(Path(path), line)
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    # One write: sessions that run side by side append to the same file.
+    with path.open("ab", buffering=0) as file:
+        file.write((json.dumps(line) + "\n").encode(errors="replace"))
 
 
 def _ended() -> int:

@@ -1,7 +1,8 @@
 """Runs once more, each by itself, the failed tests that start processes: `python -m tests.gate.repeat FILE SESSIONS`.
 
-What passes then is printed under FLAKY with its first traceback, and forgiven; what is not repeated is a failure: tests
-that start no process, more than MOST tests, and sessions of pytest that never began or did not come to their end.
+Files that took too long are repeated too, and must be fast enough then. What passes is printed under FLAKY with its
+first traceback, and forgiven; what is not repeated is a failure: tests that start no process, more than MOST tests, and
+sessions of pytest that never began or did not come to their end.
 """
 
 import json
@@ -12,7 +13,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tests.gate import seconds
 from tests.gate.failures import VARIABLE
 
 MOST = 5
@@ -27,11 +30,21 @@ _PASSED, _FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One test that failed, at whichever of its phases was the first to."""
+    """One test that failed, at whichever of its phases was the first to; or a file that took too long."""
 
     test: str
     starts_processes: bool
     text: str
+    tests: tuple[str, ...] = ()
+    """Those tests of a file that ran."""
+    limit_s: float = float("inf")
+    """What the tests of a file may take together."""
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> "Failure":
+        """From a line of JSON."""
+        limit_s = line.get("limit_s", float("inf"))
+        return cls(line["test"], line["starts_processes"], line["text"], tuple(line.get("tests", ())), limit_s)
 
 
 def read(file: Path, sessions: int) -> list[Failure]:
@@ -46,13 +59,13 @@ def read(file: Path, sessions: int) -> list[Failure]:
     failures: dict[str, Failure] = {}
     for line in lines:
         if "test" in line:
-            failures.setdefault(line["test"], Failure(line["test"], line["starts_processes"], line["text"]))
+            failures.setdefault(line["test"], Failure.of(line))
     if not failures:
         raise ValueError("no test failed: something else did")
     return list(failures.values())
 
 
-def judge(failures: Sequence[Failure], passes: Callable[[str], bool]) -> list[str]:
+def judge(failures: Sequence[Failure], passes: Callable[[Failure], bool]) -> list[str]:
     """Repeats them and prints what it finds; returns the tests that are failures for good."""
     pure = [one.test for one in failures if not one.starts_processes]
     show("Not repeated, for they start no process", pure)
@@ -66,7 +79,7 @@ def judge(failures: Sequence[Failure], passes: Callable[[str], bool]) -> list[st
     outcomes = {}
     for one in others:
         show("Once more, by itself", [one.test])
-        outcomes[one.test] = passes(one.test)
+        outcomes[one.test] = passes(one)
     flaky = [one for one in others if outcomes[one.test]]
     for one in flaky:
         print(f"\nFLAKY {one.test}\nfailed once, and passed by itself. The first time:\n{one.text}")
@@ -87,17 +100,18 @@ def reason(text: str) -> str:
     return "\n".join(f"    {line}" for line in marked[-_LINES:])
 
 
-def run_alone(test: str) -> bool:
+def run_alone(one: Failure) -> bool:
     """Whether it passes, and is not skipped, in a session of its own with the environment of the suites."""
     with tempfile.TemporaryDirectory() as folder:
         names, outcome = Path(folder, "tests"), Path(folder, "outcome")
-        names.write_text(test + "\n")
+        names.write_text("".join(f"{name}\n" for name in one.tests or (one.test,)))
         # A file, for no shell then reads the brackets and quotes of a test's name.
         # `--old-file`: the environment is the suites' own. One that looks older than the checkout, as a shared one does
         # from a second checkout, would be installed into.
         make = ["make", "--old-file=.venv/.ready", "once"]
         command = ["timeout", "--kill-after=30", str(_LONGEST_S), *make, f"TESTS=@{names}"]
-        subprocess.run(command, env={**os.environ, VARIABLE: str(outcome)}, check=False)
+        environment = {**os.environ, VARIABLE: str(outcome), seconds.LIMIT: str(one.limit_s)}
+        subprocess.run(command, env=environment, check=False)
         lines = outcome.read_text(encoding="utf-8").splitlines() if outcome.exists() else []
         return any(line.get("end") == _PASSED and line["passed"] for line in map(json.loads, lines))
 

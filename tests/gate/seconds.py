@@ -1,7 +1,8 @@
 """Seconds of each file (setup, call and teardown of its tests), the dearest at the end; too dear a file is a failure.
 
 HEADRACE_FILE_SECONDS is the most that one file may take, for continuous integration: a worker takes whole files, and
-the others wait for a long one. HEADRACE_SECONDS names a file that gets the seconds of each test, a line of JSON each.
+the others wait for a long one. What else runs makes a file slow too: where failures are repeated, such a file is
+measured once more, by itself. HEADRACE_SECONDS names a file that gets the seconds of each test, a line of JSON each.
 """
 
 import json
@@ -10,6 +11,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from tests.gate import failures
 
 LIMIT, TABLE = "HEADRACE_FILE_SECONDS", "HEADRACE_SECONDS"
 _SHOWN = 10
@@ -27,9 +30,12 @@ class Seconds:
         self._files[report.nodeid.partition("::")[0]] += report.duration
         self._tests[report.nodeid] += report.duration
 
-    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._too_dear() and session.exitstatus == pytest.ExitCode.OK:
+        too_dear = self._too_dear()
+        for name, seconds in too_dear.items():
+            tests = [test for test in self._tests if test.partition("::")[0] == name]
+            failures.write_too_dear(name, tests, seconds, self._limit)
+        if too_dear and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if table := os.environ.get(TABLE):
             with Path(table).open("a", encoding="utf-8") as file:
@@ -44,5 +50,6 @@ class Seconds:
                 f"TOO DEAR: {name} takes more than {self._limit:g} s: make it cheaper, divide it"
             )
 
-    def _too_dear(self) -> list[str]:
-        return [name for name, seconds in self._files.items() if seconds > self._limit]
+    def _too_dear(self) -> dict[str, float]:
+        """File -> its seconds."""
+        return {name: seconds for name, seconds in self._files.items() if seconds > self._limit}

@@ -11,13 +11,17 @@ import pytest
 
 from tests.gate.failures import VARIABLE
 from tests.gate.repeat import MOST, MOST_TESTS, Failure, judge, main, read
+from tests.gate.seconds import LIMIT
 
 ROOT = Path(__file__).parents[3]
 CONFTEST = """
 from tests.gate import failures
+from tests.gate.seconds import Seconds
 
 def pytest_configure(config):
     failures.install(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Seconds())
 """
 SUITE = """
 import os, subprocess, sys
@@ -149,7 +153,7 @@ def failures(*started: bool) -> list[Failure]:
 
 def test_one_that_passes_by_itself_is_told_with_its_first_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
-    assert judge(failures(True, True), lambda test: asked.append(test) is None) == []
+    assert judge(failures(True, True), lambda one: asked.append(one.test) is None) == []
     said = capsys.readouterr().out
     assert asked == ["test_0", "test_1"]
     assert "FLAKY test_0" in said and "traceback 0" in said and "traceback 1" in said
@@ -158,9 +162,9 @@ def test_one_that_passes_by_itself_is_told_with_its_first_traceback(capsys: pyte
 def test_one_that_fails_again_or_starts_no_process_fails(capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
 
-    def passes(test: str) -> bool:
-        asked.append(test)
-        return test == "test_2"
+    def passes(one: Failure) -> bool:
+        asked.append(one.test)
+        return one.test == "test_2"
 
     assert judge(failures(False, True, True), passes) == ["test_0", "test_1"]
     assert asked == ["test_1", "test_2"]
@@ -211,10 +215,51 @@ def test_a_test_of_any_name_is_run_alone_and_one_that_is_skipped_has_not_passed(
     suite = tmp_path / "test_odd.py"
     suite.write_text(ODDLY_NAMED)
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    script = f"import tests.gate.repeat as r; raise SystemExit(r.run_alone({f'{suite}::test_{name}[{ODD}]'!r}))"
-    mine = tmp_path / "failed"
+    assert alone(Failure(f"{suite}::test_{name}[{ODD}]", True, ""), tmp_path) == passes
+
+
+def alone(one: Failure, folder: Path) -> bool:
+    """What `run_alone` returns, in the environment of a suite whose failures are written to a file."""
+    mine = folder / "failed"
+    imports = "from math import inf; from tests.gate.repeat import Failure, run_alone"
+    script = f"{imports}; raise SystemExit(run_alone({one!r}))"
     environment = {"PATH": os.environ["PATH"], VARIABLE: str(mine)}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == passes, done.stdout + done.stderr
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     assert not mine.exists(), "a repeat is no failure of the suite"
+    return bool(done.returncode)
+
+
+SLOW = """
+import time
+import pytest
+
+@pytest.mark.parametrize("seconds", [0.4, 0.6, 60])
+def test_slow(seconds):
+    time.sleep(seconds)
+"""
+
+
+@pytest.mark.parametrize(("limit_s", "passes"), [(30.0, True), (0.9, False)])
+def test_those_tests_of_a_dear_file_that_ran_are_measured_by_themselves(
+    limit_s: float, passes: bool, tmp_path: Path
+) -> None:
+    suite = tmp_path / "test_slow.py"
+    suite.write_text(SLOW)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    ran = tuple(f"{suite}::test_slow[{seconds}]" for seconds in (0.4, 0.6))
+    assert alone(Failure(str(suite), True, "", ran, limit_s), tmp_path) == passes
+
+
+def test_a_dear_file_fails_the_session_and_is_written_down_with_the_tests_that_ran(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_slow.py").write_text(SLOW)
+    file = tmp_path / "failed.jsonl"
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, "-k", "not 60", tmp_path]
+    paths = {"PYTHONPATH": str(ROOT), VARIABLE: str(file), LIMIT: "0.9"}
+    done = subprocess.run(command, cwd=tmp_path, env=paths, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (found,) = read(file, 1)
+    assert found.tests == ("test_slow.py::test_slow[0.4]", "test_slow.py::test_slow[0.6]")
+    assert (found.test, found.limit_s) == ("test_slow.py", 0.9) and "of 0.9 s" in found.text
