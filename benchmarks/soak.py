@@ -4,25 +4,27 @@
     python -m benchmarks.soak --minutes 2 --warm-minutes 1 --trace PROCESS
 
 At most 1 MB of resident memory a process, no descriptor and no thread; one that exceeds it with its whole interval is
-named. `--trace orchestrator` runs that process under tracemalloc, and shows which lines hold what was added since the
-warm-up.
+named, and so are the descriptors that a process has more than behind the warm-up. `--trace orchestrator` runs that
+process under tracemalloc, and shows which lines hold what was added since the warm-up.
 """
 
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from benchmarks.growth import Growth, growth
+from benchmarks.growth import drift, growth
 from headrace.demo.arithmetic import CHARACTERS, exercises
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.wire.lifecycle import die_with_parent
@@ -112,6 +114,10 @@ class SoakRun:
                 found[path.stem] = psutil.Process(number)
         return found
 
+    def descriptors(self) -> dict[str, Counter[str]]:
+        """What the descriptors of each process are: paths, and kinds of what has none."""
+        return {name: _descriptors(process.pid) for name, process in self.processes().items()}
+
     def sample(self, samples: Samples) -> None:
         """Adds one sample of each number of each process."""
         step = self.steps()
@@ -135,8 +141,16 @@ class SoakRun:
             self._process.kill()
 
 
-def soak(folder: Path, *, warm_s: float, seconds: float, trace: str = "") -> tuple[Samples, int, str]:
-    """The samples behind the warm-up, the exit status of `headrace check`, and the trace."""
+def _descriptors(pid: int) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # It has been closed.
+            found[re.sub(r":\[\d+\]$", "", str(path.readlink()))] += 1
+    return found
+
+
+def soak(folder: Path, *, warm_s: float, seconds: float, trace: str = "") -> tuple[Samples, int, list[str]]:
+    """The samples behind the warm-up, the exit status of `headrace check`, and lines that say what has grown."""
     samples: Samples = defaultdict(list)
     run = SoakRun(folder, trace)
     try:
@@ -146,24 +160,27 @@ def soak(folder: Path, *, warm_s: float, seconds: float, trace: str = "") -> tup
                 raise TimeoutError(f"no step within {_START_S:g} s")
             run.wait(0.5)
         run.wait(warm_s)
+        before = run.descriptors()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             run.sample(samples)
             run.wait(EVERY_S)
-        traced = run.traced()
+        new = {name: now - before.get(name, Counter()) for name, now in run.descriptors().items()}
+        grown = [f"{name} has more descriptors: {dict(more)}" for name, more in sorted(new.items()) if more]
+        grown += [run.traced()] if trace else []
     finally:
         run.close()
     check = subprocess.run(
         [sys.executable, "-P", "-m", "headrace", "check", str(folder / "run")], check=False, capture_output=True
     )
-    return samples, check.returncode, traced
+    return samples, check.returncode, grown
 
 
 def table(samples: Samples) -> tuple[list[str], list[str]]:
     """Lines for people, and the numbers that exceed their limits."""
     lines, exceeding = [], []
     for (name, number), values in sorted(samples.items()):
-        found: Growth = growth(values)
+        found = (growth if number == "memory_mb" else drift)(values)
         first, last = values[0][1], values[-1][1]
         lines.append(
             f"{name:15} {number:12} {first:9.1f} -> {last:9.1f}   {found.slope:+8.3f} +- {found.half_width:.3f} "
@@ -183,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=Path, help="a file for every sample, a JSON line each")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="headrace-soak-") as name:
-        samples, checked, traced = soak(
+        samples, checked, grown = soak(
             Path(name), warm_s=60 * options.warm_minutes, seconds=60 * options.minutes, trace=options.trace
         )
     steps = [step for step, _ in samples["supervisor", "memory_mb"]]
@@ -192,9 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines, exceeding = table(samples)
     print(f"steps {steps[0]:g} to {steps[-1]:g} in {options.minutes:g} minutes; headrace check: {checked}")
-    print(*lines, sep="\n")
-    if traced:
-        print(traced)
+    print(*lines, *grown, sep="\n")
     print(f"grows: {', '.join(exceeding)}" if exceeding else "nothing grows beyond its bound")
     return 1 if exceeding or checked else 0
 

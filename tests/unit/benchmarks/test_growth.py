@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from benchmarks.growth import growth
+from benchmarks.growth import drift, growth
 
 
 def test_a_line_in_noise_is_found_within_its_interval() -> None:
@@ -23,3 +23,22 @@ def test_too_little_says_nothing() -> None:
         growth([(7, 1.0)] * 100)
     with pytest.raises(ValueError, match="say nothing"):
         growth([])
+
+
+def test_a_count_that_changes_once_does_not_grow_and_one_that_changes_again_and_again_does() -> None:
+    def count(changes: list[int]) -> list[tuple[float, float]]:
+        return [(step, 30.0 + sum(step >= change for change in changes)) for step in range(6000, 26000, 33)]
+
+    for once in range(6500, 26000, 700):
+        assert growth(count([once])).slope > 0 and not drift(count([once])).exceeds(0.0), once
+        assert not drift(count([once, once])).exceeds(0.0), once
+    for every in (500, 1000, 2000, 4000):
+        changes = list(range(7000, 26000, every))
+        found = drift(count(changes))
+        assert found.exceeds(0.0) and found.slope == pytest.approx(len(changes) / 20, abs=0.15), every
+    assert not drift(count(list(range(7000, 26000, 500)))).exceeds(2.1)
+
+
+def test_a_count_that_rises_and_falls_has_no_drift() -> None:
+    waves = [(step, 30.0 + (step // 1000) % 2) for step in range(0, 20000, 33)]
+    assert not drift(waves).exceeds(0.0)
