@@ -51,9 +51,10 @@ class FateTable:
     def since(self, first: int) -> Iterator[GroupFate]:
         """Fates of the groups from an index on, by index."""
         for number in sorted(number for number in self._blocks if number >= first // _BLOCK):
-            for index in range(max(first, number * _BLOCK), (number + 1) * _BLOCK):
-                if index in self:
-                    yield self._fate(index)
+            block, start = self._blocks[number], number * _BLOCK
+            for offset in range(max(first - start, 0), _BLOCK):
+                if block[offset]:
+                    yield self._fate(start + offset)
 
     def _fate(self, index: int) -> GroupFate:
         assert self._run_id is not None

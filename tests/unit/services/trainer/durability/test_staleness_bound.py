@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.services.orchestrator.issuing.credit import credit_limit, room
-from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.ledger import Arrival, Ledger, ReadyGroup
 from headrace.wire.contracts.staleness import StalePolicy
 from tests.unit.services.trainer.durability.test_ledger import MUTE, TOLD, fate, ready
@@ -34,8 +33,12 @@ class World:
     step_s: float = 1.0
     now: float = 0.0
     version: int = 0
-    known: dict[int, GroupFate] = field(default_factory=dict)
-    """Fates that the orchestrator has heard of."""
+    known: set[int] = field(default_factory=set)
+    """Groups whose fates the orchestrator has heard of."""
+    frontier: int = 0
+    """The first group that is not among them."""
+    known_step: int = 0
+    """The last step that has trained one of them."""
     known_version: int = 0
     issued: int = 0
     length: dict[int, float] = field(default_factory=dict)
@@ -64,12 +67,16 @@ class World:
 
     def report(self) -> None:
         """The orchestrator hears of all fates and of the version, as one look at the trainer's book has them."""
-        self.known = {one.group_index: one for one in self.ledger.fates()}
+        for one in self.ledger.fates(self.frontier):
+            self.known.add(one.group_index)
+            self.known_step = max(self.known_step, one.step)
+        while self.frontier in self.known:
+            self.frontier += 1
         self.known_version = self.version
 
     @property
     def issue_version(self) -> int:
-        return max([self.known_version, *(one.step for one in self.known.values())])
+        return max(self.known_version, self.known_step)
 
     def issue(self) -> None:
         num_open = self.issued - len(self.known)
@@ -82,7 +89,7 @@ class World:
         for index in range(self.issued, self.issued + room(limit, num_open)):
             self.length[index] = self.draw.lognormvariate(0.0, self.sigma)
             self.send(index)
-        self.issued = max(self.issued, *(index + 1 for index in self.length), 0) if self.length else 0
+            self.issued = index + 1
 
     def send(self, index: int) -> None:
         """A replica has at least the version of the issue; it may have a newer one by then."""
