@@ -56,7 +56,8 @@ class Budget:
     """Deaths in a row of a process that was never ready: its settings are wrong, and retries are useless. One more
     than the replays after which a trainer names the batch that kills it."""
     early_deaths_later: int = 20
-    """The same for a process that has been ready in this run: its settings are not the cause."""
+    """The same once it, or another replica of its service, has been ready in this run: the settings are not the
+    cause."""
     restarts: int = 1000
     backoff_s: float = 0.1
     """Wait before the first restart; doubles with each one until the process has been ready for `calm_s`."""
@@ -82,7 +83,9 @@ class ProcessMonitor:
         notice: Notice,
         probe: Probe | None = None,
         prepare: Prepare | None = None,
+        another_was_ready: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`another_was_ready`: whether another replica of its service has been ready in this run."""
         self.plan = plan
         self.state = MonitorState.STARTING
         self.restarts = 0
@@ -91,6 +94,7 @@ class ProcessMonitor:
         self._run_dir, self._ready, self._is_over = run_dir, ready, is_over
         self._budget, self._notice, self._probe = budget, notice, probe
         self._prepare = prepare
+        self._another_was_ready = another_was_ready
         self._stopping = False
         self._refused = ""
         """What the probe says of the disk under the process."""
@@ -212,10 +216,10 @@ class ProcessMonitor:
         child.kill()
 
     def _is_late(self, ready: "asyncio.Future[None]") -> bool:
-        """Whether it missed its deadline though it has been ready before. Raises RunFailedError if it never was."""
+        """Whether it missed its deadline though its settings work. Raises RunFailedError if they never have."""
         error = ready.exception()
         if isinstance(error, WaitTimeoutError):
-            if not self.first_ready.is_set():
+            if not self._settings_work():
                 raise RunFailedError(self._with_log(str(error))) from error
             self._notice(f"{error}: it is killed")
             return True
@@ -226,11 +230,14 @@ class ProcessMonitor:
     def _check_budget(self, early: int, how: str, *, refused: bool) -> None:
         if refused:
             raise RunFailedError(self._with_log(f"{self.plan.name} refused its settings or data"))
-        limit = self._budget.early_deaths_later if self.first_ready.is_set() else self._budget.early_deaths
+        limit = self._budget.early_deaths_later if self._settings_work() else self._budget.early_deaths
         if early >= limit:
             raise RunFailedError(self._with_log(f"{self.plan.name} {how} {early} times before it was ready"))
         if self.restarts >= self._budget.restarts:
             raise RunFailedError(self._with_log(f"{self.plan.name} {how} after {self.restarts} restarts"))
+
+    def _settings_work(self) -> bool:
+        return self.first_ready.is_set() or self._another_was_ready()
 
     def _with_log(self, message: str) -> str:
         tail = log_tail(self.log)

@@ -1,6 +1,8 @@
 """The monitored processes of a run: keeps them alive, drains single ones, and ends all of them."""
 
 import asyncio
+import functools
+import re
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +27,7 @@ DRAINING = "draining"
 _SETTLE_S = 5.0
 _DIE_S = 10.0
 _LOOK_S = 0.1
+_INDEX = re.compile(r"-\d+$")
 
 
 class ProcessSet:
@@ -52,6 +55,8 @@ class ProcessSet:
 
         One `on_trial` that fails before it was ever ready does not fail the run: `take_failed` returns it.
         """
+        # One on trial costs the run nothing: it is given up soon.
+        another = functools.partial(self._another_was_ready, plan.name)
         assert plan.name not in self._monitors, plan.name
         monitor = ProcessMonitor(
             plan,
@@ -62,12 +67,21 @@ class ProcessSet:
             notice=self._notice,
             probe=probe,
             prepare=prepare,
+            another_was_ready=(lambda: False) if on_trial else another,
         )
         self._monitors[plan.name] = monitor
         if on_trial:
             self._on_trial.add(plan.name)
         self._tasks[plan.name] = asyncio.create_task(monitor.run(), name=plan.name)
         return self._tasks[plan.name]
+
+    def _another_was_ready(self, name: str) -> bool:
+        """Whether another replica of the same service has been ready."""
+        service = _service_of(name)
+        others = (
+            monitor for other, monitor in self._monitors.items() if other != name and _service_of(other) == service
+        )
+        return any(monitor.first_ready.is_set() for monitor in others)
 
     def dismiss(self, name: str, grace_s: float) -> None:
         """Ends and removes a process in the background: SIGTERM, SIGKILL after the grace. Its death is no failure."""
@@ -176,3 +190,8 @@ class ProcessSet:
                     await wait_for(monitor.child.wait(), _SETTLE_S, f"{monitor.plan.name} to die")
                 except WaitTimeoutError as error:
                     self._notice(str(error))
+
+
+def _service_of(name: str) -> str:
+    """`rollout` for `rollout-3`."""
+    return _INDEX.sub("", name)

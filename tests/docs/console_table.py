@@ -363,7 +363,6 @@ NOT_HERE = {
     "kubectl -n headrace wait --for=condition=Ready pod -l app.kubernetes.io/component=trainer --timeout=30m": _CLUSTER,
     "kubectl -n headrace scale statefulset/orchestrator --replicas=0": _CLUSTER,
     "kubectl -n headrace wait --for=delete pod/orchestrator-0 --timeout=5m": _CLUSTER,
-    "kubectl -n headrace rollout restart statefulset/valkey": _CLUSTER,
     "kubectl -n headrace rollout restart statefulset/orchestrator deployment/rollout deployment/reward": _CLUSTER,
     "kubectl -n headrace rollout status deployment/rollout --timeout=1h": _CLUSTER,
     """kubectl -n headrace patch job trainer --patch '{"spec": {"suspend": true}}'""": _CLUSTER,

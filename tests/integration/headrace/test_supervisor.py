@@ -131,6 +131,25 @@ def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_pa
     assert not any(map(is_running, started_pids(tmp_path)))
 
 
+def test_a_replica_that_dies_early_is_started_again_while_another_of_its_service_has_been_ready(
+    tmp_path: Path,
+) -> None:
+    never, dies = tmp_path / "never", tmp_path / "dies"
+    never.touch()
+    second = ("--not-ready-while", str(never), "--exit-when", str(dies))
+    plans = orchestra(tmp_path, **{"reward-0": (), "reward-1": second})
+
+    def act(view: View) -> None:
+        if view.services.get("reward-0") == "ready":
+            dies.touch()
+        if len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("reward-1", "start")]) > 5:
+            say(tmp_path, "finished")
+
+    budget = Budget(early_deaths=2, early_deaths_later=1000, longest_backoff_s=0.1)
+    outcome = run(Supervisor(tmp_path, plans, broker=None, budget=budget, patience=QUICK), act)
+    assert outcome.state == "finished", outcome.reason
+
+
 def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, reward=("--die-at-start", "2"))
     outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))

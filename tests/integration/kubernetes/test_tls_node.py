@@ -23,6 +23,13 @@ TLS, URL = "/run/secrets/tls", "/run/secrets/broker/url"
 READ_S = 240
 """Until kubelet shows a Secret's new content: its period is a minute, and its cache may be as old."""
 LONG = [{"op": "add", "path": "/spec/template/spec/initContainers/0/args/-", "value": "--run.max-steps=100000"}]
+BROKERS = """
+import socket, ssl, sys
+context = ssl.create_default_context(cafile=sys.argv[1])
+with context.wrap_socket(socket.create_connection(("valkey", 6379), 20), server_hostname="valkey") as connection:
+    print(ssl.cert_time_to_seconds(connection.getpeercert()["notAfter"]))
+"""
+"""Prints when the certificate that the broker shows expires."""
 METRICS = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080/metrics').read().decode())"
 
 
@@ -95,19 +102,23 @@ def test_the_broker_refuses_clear_text_and_the_anonymous(run: Scenario) -> None:
     assert "no permissions" in writes.lower() and "no permissions" in reads.lower()
 
 
-def test_services_read_new_certificates_without_a_restart(applied: tuple[Scenario, str]) -> None:
+def test_services_and_broker_read_new_certificates_without_a_restart(applied: tuple[Scenario, str]) -> None:
     run, overlay = applied
 
     def expires() -> float:
         text = inside(run, "orchestrator", METRICS)
         return float(re.findall(r"^headrace_certificate_expires_timestamp_seconds\S* (\S+)$", text, re.M)[0])
 
-    before = expires()
+    def brokers() -> float:
+        return float(inside(run, "orchestrator", BROKERS, f"{TLS}/ca.crt"))
+
+    before, brokers_before = expires(), brokers()
     pods = {pod["metadata"]["uid"] for pod in run.pods()}
     said("certs", "rotate", "--tls", run.secrets / "certs", "--days", "500")
     run.make_secrets()
     run.kubectl("apply", "-k", overlay)
     until(lambda: expires() > before, "the new certificate to be read", seconds=READ_S, detail=run.shown, every_s=2.0)
+    until(lambda: brokers() > brokers_before, "the broker to read its own", seconds=READ_S, every_s=2.0)
     wait_for_step(run, step(run) + 3)
     assert {pod["metadata"]["uid"] for pod in run.pods()} == pods
     assert not any(one["restartCount"] for pod in run.pods() for one in pod["status"]["containerStatuses"])
