@@ -1,7 +1,6 @@
 """How a number grows with the steps of a run: a slope with its 95% interval. Pure.
 
-`growth` is for numbers that scatter around a line, such as memory; `drift` for counts that stay where they are until
-something changes them, such as descriptors.
+`growth` judges; `drift` tells of a count that grew, such as descriptors, whether it changed a few times or again and again.
 """
 
 import itertools

@@ -180,12 +180,14 @@ def table(samples: Samples) -> tuple[list[str], list[str]]:
     """Lines for people, and the numbers that exceed their limits."""
     lines, exceeding = [], []
     for (name, number), values in sorted(samples.items()):
-        found = (growth if number == "memory_mb" else drift)(values)
+        found = growth(values)
         first, last = values[0][1], values[-1][1]
-        lines.append(
-            f"{name:15} {number:12} {first:9.1f} -> {last:9.1f}   {found.slope:+8.3f} +- {found.half_width:.3f} "
-            "per 1,000 steps"
-        )
+        line = f"{name:15} {number:12} {first:9.1f} -> {last:9.1f}   {found.slope:+8.3f} +- {found.half_width:.3f} "
+        lines.append(line + "per 1,000 steps")
+        if number != "memory_mb" and found.exceeds(LIMITS[number]):
+            changes = drift(values)
+            again = "again and again" if changes.exceeds(LIMITS[number]) else "a few times"
+            lines[-1] += f"; it changed {again} ({changes.slope:+.3f} +- {changes.half_width:.3f})"
         if found.exceeds(LIMITS[number]):
             exceeding.append(f"{name} {number}")
     return lines, exceeding
