@@ -1,6 +1,7 @@
 """How a number grows with the steps of a run: a slope with its 95% interval. Pure.
 
-`growth` judges; `drift` tells of a count that grew, such as descriptors, whether it changed a few times or again and again.
+`growth` judges; `drift` tells of a count that grew, such as descriptors, whether it changed a few times or again and
+again.
 """
 
 import itertools
@@ -45,7 +46,7 @@ def drift(samples: Sequence[tuple[float, float]], blocks: int = 20) -> Growth:
     """The growth of a count, by how much it changes from one block to the next (medians of the blocks).
 
     A line through a count that changed once has a narrow interval, for its samples are no scatter around it. Here the
-    changes are what scatters: a pool that opens one more connection is no growth, a leak is. Raises ValueError as
+    changes are what scatters: a pool that opens one more connection has no drift, a leak has. Raises ValueError as
     `growth`.
     """
     xs, ys = _blocks(samples, blocks, statistics.median)
