@@ -16,9 +16,9 @@ import pytest
 from headrace.supervisor.broker import embedded
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.process_monitor import Budget, ProcessMonitor, RunFailedError
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
-from headrace.wire.errors import DiskError
+from headrace.wire.errors import DiskError, WaitTimeoutError
 from tests.status import status_json
 from tests.waiting import until
 
@@ -148,6 +148,33 @@ def test_a_replica_that_dies_early_is_started_again_while_another_of_its_service
     budget = Budget(early_deaths=2, early_deaths_later=1000, longest_backoff_s=0.1)
     outcome = run(Supervisor(tmp_path, plans, broker=None, budget=budget, patience=QUICK), act)
     assert outcome.state == "finished", outcome.reason
+
+
+async def late(_: float) -> None:
+    raise WaitTimeoutError("reward-1 to become ready", 0.5)
+
+
+@pytest.mark.parametrize(("another", "starts"), [(True, 3), (False, 1)], ids=["another was ready", "none was"])
+async def test_a_replica_that_is_late_is_killed_and_restarted_if_another_of_its_service_has_been_ready(
+    another: bool, starts: int, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "run").mkdir()
+    begun: list[int] = []
+    monitor = ProcessMonitor(
+        ProcessPlan(name="reward-1", argv=("sleep", "60"), env=dict(os.environ)),
+        tmp_path,
+        ready=late,
+        is_over=None,
+        budget=Budget(early_deaths=1, early_deaths_later=3, backoff_s=0.01),
+        notice=lambda _: None,
+        prepare=lambda early: begun.append(early) or "",
+        another_was_ready=lambda: another,
+    )
+    reason = "was killed by signal 9 3 times before it was ready" if another else "waited 0.5 s for reward-1"
+    with pytest.raises(RunFailedError, match=reason):
+        await monitor.run()
+    assert len(begun) == starts
 
 
 def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) -> None:
