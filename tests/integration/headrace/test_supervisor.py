@@ -174,7 +174,8 @@ async def test_a_replica_that_is_late_is_killed_and_restarted_if_another_of_its_
     reason = "was killed by signal 9 3 times before it was ready" if another else "waited 0.5 s for reward-1"
     with pytest.raises(RunFailedError, match=reason):
         await monitor.run()
-    assert len(begun) == starts
+    assert len(begun) == starts and monitor.child is not None
+    await asyncio.wait_for(monitor.child.wait(), 60)
 
 
 def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) -> None:
