@@ -43,9 +43,11 @@ def test_a_run_on_the_gpu_ends_in_order_and_measures_the_device(start: Start) ->
     assert last["peak_device_memory_bytes"] > 0, last
 
 
-def test_turns_and_kills_change_no_bit(start: Start) -> None:
-    plain = start("--model.dtype", "float32")
-    killed = start("--model.dtype", "float32", "--rollout.gpu-sharing", "turns", "--trainer.fail-at", "after_step:4")
+@pytest.mark.parametrize("compiled", ["false", "true"])
+def test_turns_and_kills_change_no_bit(start: Start, compiled: str) -> None:
+    options = ("--model.dtype", "float32", "--trainer.compile", compiled)
+    plain = start(*options)
+    killed = start(*options, "--rollout.gpu-sharing", "turns", "--trainer.fail-at", "after_step:4")
     killed.wait_for_step(2)
     killed.kill("rollout-0")
     assert finished(killed) == finished(plain)

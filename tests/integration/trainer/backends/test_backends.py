@@ -241,6 +241,22 @@ def test_compiled_layers_take_the_same_step_and_are_no_longer_sped_up():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_the_first_batch_has_no_program_of_its_own():
+    """It would compute other last bits than the program of all later ones, and a resumed run has another first."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    module = work.policy()
+    SingleDevice(module, options=work.options("single", compiled=True))
+    programs = []
+    for rows, tokens in ((4, 9), (2, 23), (3, 17)):
+        module.model(input_ids=torch.ones(rows, tokens, dtype=torch.long), use_cache=False)
+        programs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert programs == [1, 1, 1]
+
+
+@pytest.mark.long
 def test_muon_on_shards_takes_the_steps_of_one_device(worlds, tmp_path):
     numbers, tensors = worlds.two("fsdp2-muon")
     expected_numbers, expected = cases.steps(work.options("single", optimizer=work.MUON))(alone, tmp_path)
