@@ -22,16 +22,17 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from headrace.selfcheck.probe import device_of, end, parser
+from headrace.selfcheck.probe import device_of, end, parser, synchronize
 from headrace.supervisor.once import python
 from headrace.wire.digests import XXH3
 from headrace.wire.errors import TransientError
 from headrace.wire.lifecycle import die_with_parent
-from headrace.wire.weights import CollectiveGroup, GroupStore, bucket_digest, open_store
+from headrace.wire.weights import CollectiveGroup, GroupStore, bucket_digest, open_store, side_stream
 from headrace.wire.weights.store import listening_store
 
 CASES = ("bytes", "sglang", "kill", "freeze", "two")
@@ -51,13 +52,18 @@ class CollectiveProbe:
     error: str = ""
     sender: threading.Thread | None = field(default=None, repr=False)
 
+    stream: "torch.cuda.Stream | None" = None
+    """The link's own, as the trainer's links have: ProcessGroupNCCL lets the stream that is current at a broadcast wait
+    for the broadcast's end (`synchronizeStream`), and on the default stream that is training and every other link."""
+
     def send(self, buckets: list[Tensor], limit_s: float) -> None:
         """Broadcasts the buckets; records error and seconds. `begin` runs it in a thread, as the trainer does."""
         began = time.monotonic()
         try:
-            for bucket in buckets:
-                self.group.broadcast(bucket, limit_s)
-                self.store.seal()  # As the trainer does: the buckets that follow show that the members need no store.
+            with torch.cuda.stream(self.stream):
+                for bucket in buckets:
+                    self.group.broadcast(bucket, limit_s)
+                    self.store.seal()  # As the trainer does: what follows shows that the members need no store.
         except TransientError as error:
             self.error = str(error)
         self.seconds = time.monotonic() - began
@@ -100,8 +106,10 @@ def _place(options: argparse.Namespace) -> torch.device:
 
 
 def _buckets(options: argparse.Namespace) -> list[Tensor]:
-    size = options.mib << 20
-    return [torch.randint(0, 256, (size,), dtype=torch.uint8, device=_place(options)) for _ in range(_BUCKETS)]
+    size, device = options.mib << 20, _place(options)
+    buckets = [torch.randint(0, 256, (size,), dtype=torch.uint8, device=device) for _ in range(_BUCKETS)]
+    synchronize(device)  # The links' streams do not wait for the one that filled them.
+    return buckets
 
 
 def _digests(buckets: list[Tensor]) -> list[str]:
@@ -114,7 +122,8 @@ def _link(options: argparse.Namespace, act: str) -> CollectiveProbe:
     words = ("--role", "receive", "--port", str(port), "--act", act, "--backend", options.backend)
     argv = python("headrace.selfcheck.groups", options.case, *words, "--mib", str(options.mib), "--on", options.on)
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
-    return CollectiveProbe(CollectiveGroup.join("g", options.backend, _HOST, port, 0, 2, _JOIN_S), store, child)
+    group = CollectiveGroup.join("g", options.backend, _HOST, port, 0, 2, _JOIN_S)
+    return CollectiveProbe(group, store, child, stream=side_stream(_place(options)))
 
 
 def _bytes(options: argparse.Namespace) -> int:
@@ -129,7 +138,7 @@ def _bytes(options: argparse.Namespace) -> int:
     rate = round((_BUCKETS - 1) * (options.mib << 20) / max(link.seconds, 1e-9) / 1e9, 2)
     said = f"equal, {rate} GB/s after a first bucket of {first:.1f} s" if equal else "other bytes arrived"
     end(ok=equal, said=link.error or said, gb_per_s=rate, first_s=round(first, 2))
-    return _leave(link)
+    _leave(link)
 
 
 def _kill(options: argparse.Namespace) -> int:
@@ -139,32 +148,41 @@ def _kill(options: argparse.Namespace) -> int:
     time.sleep(options.linger)
     said = f"an error after {link.seconds:.1f} s, alive {options.linger:g} s later" if in_time else "no error in time"
     end(ok=in_time, said=said, error=link.error[:200])
-    return _leave(link)
+    _leave(link)
+
+
+def _connected(options: argparse.Namespace, buckets: list[Tensor], *acts: str) -> list[CollectiveProbe]:
+    """Links that have sent their first bucket, in which NCCL's members connect: that takes seconds.
+
+    Where one cannot, the result is written and the process ends.
+    """
+    links = [_link(options, act) for act in acts]
+    for link in links:
+        link.send(buckets[:1], _JOIN_S)
+        if link.error:
+            end(ok=False, said=f"before one stood still: {link.error}")
+            _leave(*links)
+    return links
 
 
 def _freeze(options: argparse.Namespace) -> int:
     """Checks the rate of the default stream on a GPU only: on a CPU the cores are shared."""
     device = device_of(options.on)
+    buckets = _buckets(options)
+    (link,) = _connected(options, buckets, "freeze")
     before = _rate(device, _STANDS_STILL_S)
-    link = _link(options, "freeze")
-    link.begin(_buckets(options), options.limit)
+    link.begin(buckets[1:], options.limit)
     during = _rate(device, _STANDS_STILL_S)
     link.over()
     goes_on = device.type == "cpu" or during > 0.8 * before
     said = f"{during:.1f} steps a second while it stood still, {before:.1f} before"
     end(ok=bool(link.error) and goes_on, said=said if link.error else "the frozen receiver was not noticed")
-    return _leave(link)
+    _leave(link)
 
 
 def _two(options: argparse.Namespace) -> int:
-    frozen, good = _link(options, "freeze"), _link(options, "receive")
     buckets = _buckets(options)
-    for link in (frozen, good):
-        # The members connect in their first collective, which over NCCL takes seconds.
-        link.send(buckets[:1], _JOIN_S)
-        if link.error:
-            end(ok=False, said=f"before one stood still: {link.error}")
-            return _leave(frozen, good)
+    frozen, good = _connected(options, buckets, "freeze", "receive")
     frozen.begin(buckets[1:], options.limit)
     good.begin(buckets[1:], options.limit)
     assert good.sender is not None
@@ -174,13 +192,13 @@ def _two(options: argparse.Namespace) -> int:
         link.over()
     said = good.error or f"the other had its weights after {good.seconds:.2f} s"
     end(ok=in_time and bool(frozen.error), said=said)
-    return _leave(frozen, good)
+    _leave(frozen, good)
 
 
 _PLAY = {"bytes": _bytes, "sglang": _bytes, "kill": _kill, "freeze": _freeze, "two": _two}
 
 
-def _leave(*links: CollectiveProbe) -> int:
+def _leave(*links: CollectiveProbe) -> NoReturn:
     """Exits without torch's own clean-up, which may wait for members that are gone."""
     for link in links:
         link.child.kill()
