@@ -261,9 +261,18 @@ async def test_a_rollout_that_takes_for_ever_is_handed_back() -> None:
 
 
 async def test_others_on_the_same_server_take_places() -> None:
-    async with scripted(engine_timeout_s=2) as (script, engine):
+    async with scripted(engine_timeout_s=12) as (script, engine):
+        answered = asyncio.Event()
+
+        async def loads(body: dict[str, Any]) -> dict[str, Any]:
+            """Three of others at the first look. The second waits: a real server would count this test's own too."""
+            await answered.wait()
+            return {"loads": [{"num_running_reqs": 2, "num_waiting_reqs": 1}]}
+
         script.answers["v1/loads"] = {"loads": [{"num_running_reqs": 2, "num_waiting_reqs": 1}]}
         await publish(script, engine)
+        await until_async(lambda: "v1/loads" in script.paths())
+        script.answers["v1/loads"] = loads
         await until_async(lambda: script.paths().count("v1/loads") >= 2)
         script.answers["generate"] = lambda body: asyncio.sleep(30)
         group = asyncio.create_task(engine.generate(make_request([1, 2], 4)))
@@ -273,6 +282,7 @@ async def test_others_on_the_same_server_take_places() -> None:
         with pytest.raises(asyncio.CancelledError):
             await group
         assert engine.stats().rollouts == 0
+        answered.set()
 
 
 async def test_drain_waits_for_running_rollouts_and_keeps_others_out() -> None:
