@@ -27,13 +27,16 @@ class Growth:
         return self.slope - self.half_width > limit
 
 
-def growth(samples: Sequence[tuple[float, float]], blocks: int = 20) -> Growth:
-    """The growth of `samples`, pairs (step, value) in order, through the means of so many blocks of equal length.
+def growth(
+    samples: Sequence[tuple[float, float]], blocks: int = 20, middle: Callable[[list[float]], float] = statistics.fmean
+) -> Growth:
+    """The growth of `samples`, pairs (step, value) in order, through one value for each of so many blocks.
 
-    Neighbouring samples depend on each other, means of long blocks hardly do. Raises ValueError for less than three
-    blocks of distinct steps.
+    Neighbouring samples depend on each other, means of long blocks hardly do. Give `min` as `middle` for a count:
+    what is open for a moment is in some samples by chance, what is kept is in the least of each block from then on.
+    Raises ValueError for less than three blocks of distinct steps.
     """
-    xs, ys = _blocks(samples, blocks, statistics.fmean)
+    xs, ys = _blocks(samples, blocks, middle)
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
     spread = sum((x - mean_x) ** 2 for x in xs)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread

@@ -19,6 +19,7 @@ from headrace.supervisor.control import Control
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, Supervisor
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.threads import start_threads
 
 FINISHED, FAILED, BAD_INPUT, DISK_REFUSED, STOPPED = 0, 1, 2, 3, 130
 """Exit statuses of the command line."""
@@ -76,6 +77,7 @@ def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
 
 
 async def _supervise(prepared: PreparedRun, screen: Screen) -> RunOutcome:
+    start_threads()
     control, table = Control(prepared.run_dir), prepared.config.supervisor
     prepared.lock.tell(control=str(control.path))
     supervisor = Supervisor(

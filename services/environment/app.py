@@ -26,12 +26,14 @@ from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
 from headrace.wire.telemetry import get_logger
+from headrace.wire.threads import start_threads
 
 log = get_logger("environment")
 
 
 async def serve(settings: EnvironmentSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code. Raises EnvironmentOutageError, ConfigError."""
+    start_threads()
     table = settings.environment
     check_digest(settings)
     shutdown = Shutdown()

@@ -37,12 +37,14 @@ from headrace.wire.rundir.events import EventLog, new_life
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.telemetry import get_logger
+from headrace.wire.threads import start_threads
 
 log = get_logger("orchestrator")
 
 
 async def serve(settings: OrchestratorSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code."""
+    start_threads()
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     rows = read_prompts(RunPaths(settings.run_dir).prompts)

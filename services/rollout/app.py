@@ -33,6 +33,7 @@ from headrace.wire.streams import Broker, StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
 from headrace.wire.telemetry import get_logger
+from headrace.wire.threads import start_threads
 
 if TYPE_CHECKING:
     from headrace.services.rollout.engines.torch.engine import TorchEngine
@@ -45,6 +46,7 @@ _CLOSE_S = 5.0
 
 async def serve(settings: RolloutSettings) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code. Raises the error of a part that failed."""
+    start_threads()
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     front = ReplicaHttpServer()

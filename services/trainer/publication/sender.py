@@ -7,7 +7,6 @@ groups need not be torn down with it. See docs/adr/0003.
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -16,6 +15,7 @@ from headrace.services.trainer.publication.abandoned import Abandoned
 from headrace.services.trainer.publication.held import Held
 from headrace.services.trainer.publication.transfer_metrics import timed_send
 from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.lifecycle import aside
 from headrace.wire.telemetry import get_logger
 from headrace.wire.weights import CollectiveGroup, GroupStore, Staging, open_store, side_stream
 
@@ -52,7 +52,6 @@ class Sender:
         self._links: dict[str, _Link] = {}
         self.abandoned = Abandoned()
         self._reported_open = False
-        self._threads = ThreadPoolExecutor(max_workers=_MOST_LINKS, thread_name_prefix="send-weights")
 
     async def open(self, name: str, replica_id: str = "") -> tuple[str, int]:
         """Opens the rendezvous of a new group to a replica; returns its host and port."""
@@ -68,10 +67,10 @@ class Sender:
         if link is None:
             raise ContractError("unknown_group", f"no group {name!r} is open here")
         begin = time.monotonic()
-        work = self._threads.submit(self._send, link, held, name, backend, world_size, begin + deadline_s)
+        work = partial(self._send, link, held, name, backend, world_size, begin + deadline_s)
         try:
             with timed_send(backend, held.snapshot.plan):
-                await asyncio.wrap_future(work)
+                await aside(work, "send-weights")
         except BaseException:
             # A cancelled call comes here at once, too: no thread goes on waiting for a member that will not come.
             await self.close(name)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.telemetry import get_logger
+from headrace.wire.threads import start_threads
 
 T = TypeVar("T")
 _STOP_S = 10.0
@@ -60,6 +61,7 @@ class BackgroundLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(start_threads)
         self.loop.run_forever()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()

@@ -36,6 +36,20 @@ async def test_many_at_a_time_wait_for_connections_and_all_succeed(server: Valke
     await broker.close()
 
 
+async def test_a_burst_of_a_run_opens_no_connection_that_the_start_did_not(server: Valkey) -> None:
+    broker = RedisBroker(server.url, "test", retry_deadline_s=60)
+
+    async def accepted() -> int:
+        return int((await broker._link.writer.info("stats"))["total_connections_received"])
+
+    await broker.check(10)
+    opened = await accepted()
+    for _ in range(3):
+        await asyncio.gather(*(broker.add(StreamName.PROMPTS, b"x") for _ in range(8)))
+    assert await accepted() == opened
+    await broker.close()
+
+
 async def test_a_connection_that_does_not_become_free_is_named(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "MAX_CONNECTIONS", 1)
     monkeypatch.setattr(pools, "CONNECTION_S", 0.05)

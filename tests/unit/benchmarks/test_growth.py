@@ -5,6 +5,15 @@ import pytest
 from benchmarks.growth import drift, growth
 
 
+def test_what_is_open_for_a_moment_is_no_growth_of_a_count_and_what_is_kept_is():
+    """The later half has more of such moments by chance: a mean would rise."""
+    moments = [(step, 10.0 + (step % 200 == 0) * (1 if step < 3000 else 3)) for step in range(0, 6000, 5)]
+    assert growth(moments).exceeds(0.0)
+    assert not growth(moments, middle=min).exceeds(0.0)
+    kept = [(step, value + (step >= 4000)) for step, value in moments]
+    assert growth(kept, middle=min).exceeds(0.0)
+
+
 def test_a_line_in_noise_is_found_within_its_interval() -> None:
     draw = random.Random(3)
     for wanted in (0.0, 0.5, 12.0):

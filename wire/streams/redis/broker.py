@@ -14,6 +14,7 @@ from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, RedisLi
 from headrace.wire.streams.redis.consumer import RedisConsumer
 
 RETRY_DEADLINE_S = 60.0
+_AT_ONCE = 8
 
 
 class RedisBroker:
@@ -27,13 +28,16 @@ class RedisBroker:
         return RedisConsumer(self._link, stream, name, lease_s=lease_s)
 
     async def check(self, timeout_s: float) -> None:
-        """Pings the server, with retries; raises TransientError if it does not answer within `timeout_s`."""
+        """Pings the server, with retries; raises TransientError if it does not answer within `timeout_s`.
+
+        Opens as many connections as operations come at once in a run, so that later a growing number is a leak.
+        """
         last: Exception = TransientError("no attempt has ended yet")
 
         async def ping() -> None:
             nonlocal last
             try:
-                await self._link.writer.ping()
+                await asyncio.gather(*(self._link.writer.ping() for _ in range(_AT_ONCE)))
             except AWAY as error:
                 last = error
                 raise
