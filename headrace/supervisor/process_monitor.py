@@ -33,6 +33,10 @@ class RunFailedError(HeadraceError):
     """The run cannot go on; the message names the process, the reason and the log."""
 
 
+class ProcessLostError(RunFailedError):
+    """A process cannot be kept alive although its settings work; the run goes on where others do the same."""
+
+
 class DiskRefusedError(RunFailedError):
     """A process, or the supervisor itself, could not write; the message names path, free bytes and way out."""
 
@@ -230,11 +234,12 @@ class ProcessMonitor:
     def _check_budget(self, early: int, how: str, *, refused: bool) -> None:
         if refused:
             raise RunFailedError(self._with_log(f"{self.plan.name} refused its settings or data"))
-        limit = self._budget.early_deaths_later if self._settings_work() else self._budget.early_deaths
-        if early >= limit:
-            raise RunFailedError(self._with_log(f"{self.plan.name} {how} {early} times before it was ready"))
+        works = self._settings_work()
+        if early >= (self._budget.early_deaths_later if works else self._budget.early_deaths):
+            kind = ProcessLostError if works else RunFailedError
+            raise kind(self._with_log(f"{self.plan.name} {how} {early} times before it was ready"))
         if self.restarts >= self._budget.restarts:
-            raise RunFailedError(self._with_log(f"{self.plan.name} {how} after {self.restarts} restarts"))
+            raise ProcessLostError(self._with_log(f"{self.plan.name} {how} after {self.restarts} restarts"))
 
     def _settings_work(self) -> bool:
         return self.first_ready.is_set() or self._another_was_ready()

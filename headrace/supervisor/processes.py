@@ -12,9 +12,11 @@ from headrace.supervisor.process import ProcessPlan, ServiceProcess
 from headrace.supervisor.process_monitor import (
     Budget,
     IsOver,
+    MonitorState,
     Notice,
     Prepare,
     Probe,
+    ProcessLostError,
     ProcessMonitor,
     Ready,
     RunFailedError,
@@ -39,6 +41,7 @@ class ProcessSet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._on_trial: set[str] = set()
+        self._given_up: set[str] = set()
         self._ending = False
 
     def keep(
@@ -77,11 +80,15 @@ class ProcessSet:
 
     def _another_was_ready(self, name: str) -> bool:
         """Whether another replica of the same service has been ready."""
+        return any(monitor.first_ready.is_set() for monitor in self._others(name))
+
+    def _another_is_ready(self, name: str) -> bool:
+        return any(monitor.state is MonitorState.READY for monitor in self._others(name))
+
+    def _others(self, name: str) -> list[ProcessMonitor]:
+        """Those of the same service."""
         service = _service_of(name)
-        others = (
-            monitor for other, monitor in self._monitors.items() if other != name and _service_of(other) == service
-        )
-        return any(monitor.first_ready.is_set() for monitor in others)
+        return [monitor for other, monitor in self._monitors.items() if other != name and _service_of(other) == service]
 
     def dismiss(self, name: str, grace_s: float) -> None:
         """Ends and removes a process in the background: SIGTERM, SIGKILL after the grace. Its death is no failure."""
@@ -150,11 +157,30 @@ class ProcessSet:
         }
 
     def check(self) -> None:
-        """Raises the error of a monitor that has failed, except of one on trial or draining."""
-        for name, task in self._tasks.items():
+        """Raises the error of a monitor that has failed, except of one on trial or draining.
+
+        A replica that cannot be kept alive, while another of its service is ready, is given up with a notice.
+        """
+        for name, task in list(self._tasks.items()):
             tried = name in self._on_trial and not self._monitors[name].first_ready.is_set()
-            if task.done() and name not in self._leaving and not tried:
+            if not task.done() or name in self._leaving or tried:
+                continue
+            try:
                 task.result()
+            except ProcessLostError as error:
+                if not self._another_is_ready(name):
+                    raise
+                self._forget(name)
+                self._given_up.add(name)
+                self._notice(f"{name} is given up, the run goes on with the others of its service: {error}")
+
+    def was_given_up(self, name: str) -> bool:
+        """Whether the run goes on without this replica; `headrace scale` has it started again."""
+        return name in self._given_up
+
+    def try_again(self, belongs: Callable[[str], bool]) -> None:
+        """Forgets which replicas were given up."""
+        self._given_up = {name for name in self._given_up if not belongs(name)}
 
     def stop_restarting(self) -> None:
         """Treats every further death as the end."""

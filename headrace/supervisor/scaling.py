@@ -49,6 +49,7 @@ class Scaling:
     def ask(self, count: int) -> None:
         """Sets the number of replicas and takes the first step."""
         self._wanted = count
+        self._processes.try_again(self._belongs)
         self.step()
 
     def situation(self) -> str:
@@ -65,7 +66,9 @@ class Scaling:
         for name, error in self._processes.take_failed(self._belongs):
             self._give_up(self._index(name), str(error))
         for index in range(self._wanted):
-            if self._processes.monitor(self._name(index)) is None and not self._start_one(index):
+            name = self._name(index)
+            missing = self._processes.monitor(name) is None and not self._processes.was_given_up(name)
+            if missing and not self._start_one(index):
                 return
         for name in self._processes.staying(self._belongs):
             if self._index(name) >= self._wanted:

@@ -35,6 +35,8 @@ class Stage:
     ) -> None:
         self.run_dir = run_dir
         self.options = options
+        self.dies = run_dir / "dies"
+        """Number 3 exits at its start while there is this file."""
         self.control = Control(run_dir)
         self.view = View({}, {}, ())
         self.supervisor = Supervisor(
@@ -51,6 +53,8 @@ class Stage:
         if index == 7:
             raise ConfigError("no port is left")
         options = ("--die-at-start", "2") if index == 5 else self.options
+        if index == 3:
+            options = ("--exit-when", str(self.dies), "--not-ready-while", str(self.dies))
         return plan(f"{service}-{index}", self.run_dir, *options, port=pick_ports(1)[0])
 
     def replicas(self) -> dict[str, str]:
@@ -159,6 +163,25 @@ def test_bad_requests_are_refused_with_a_reason_and_change_nothing(tmp_path: Pat
         assert stage.replicas() == {"rollout-0": "ready"}
 
     assert Stage(tmp_path).play(script).state == "finished"
+
+
+def test_one_that_was_ready_and_cannot_be_kept_alive_is_given_up_until_it_is_asked_for_again(tmp_path: Path) -> None:
+    others = ("rollout-0", "rollout-1", "rollout-2")
+
+    async def script(stage: Stage) -> None:
+        await stage.scale(4)
+        await stage.until_ready(*others, "rollout-3")
+        stage.dies.touch()
+        await stage.until(lambda: "rollout-3" not in stage.replicas(), "rollout-3 to be given up")
+        await stage.until_ready(*others)
+        assert [one for one in stage.view.notices if one.startswith("rollout-3 is given up, the run goes on")]
+        assert stage.view.notices.count("rollout-3 is started") == 1
+        stage.dies.unlink()
+        assert await stage.scale(4) == ["rollout-3 is started"]
+        await stage.until_ready(*others, "rollout-3")
+
+    budget = Budget(early_deaths=2, early_deaths_later=4, longest_backoff_s=0.1)
+    assert Stage(tmp_path, budget=budget).play(script).state == "finished"
 
 
 async def raw(path: Path, line: bytes) -> dict[str, Any]:
