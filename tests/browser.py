@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.run.launch import inherited_environment
+from headrace.wire.environment import inherited
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 
@@ -25,7 +25,7 @@ def chromium_path() -> str:
     """Path of the browser; without one the test is skipped, unless it is said that it must run."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        if inherited_environment().get(REQUIRE) == "1":
+        if inherited().get(REQUIRE) == "1":
             pytest.fail(f"{REQUIRE}=1, but there is no chromium on the path")
         pytest.skip(f"no chromium on the path; {REQUIRE}=1 makes this a failure")
     return found

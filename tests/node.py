@@ -4,14 +4,14 @@ import shutil
 
 import pytest
 
-from headrace.run.launch import inherited_environment
+from headrace.wire.environment import inherited
 
 REQUIRE = "HEADRACE_REQUIRE_NODE"
 
 
 def missing(what: str) -> None:
     """Skips, or fails where Node is required."""
-    if inherited_environment().get(REQUIRE) == "1":
+    if inherited().get(REQUIRE) == "1":
         pytest.fail(f"{REQUIRE}=1, but {what}")
     pytest.skip(f"{what}; {REQUIRE}=1 makes this a failure")
 

@@ -9,8 +9,8 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.operate.page import choose_port, live_address, serve_page
 from headrace.run.execute import Output
-from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import python
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import RunPaths
@@ -29,7 +29,7 @@ def annotate(
             output.say(f"the run is alive, its orchestrator serves the page: {page}")
             _tell(output, page)
         else:
-            serve_annotation(run_dir, port, inherited_environment(), output)
+            serve_annotation(run_dir, port, inherited(), output)
 
 
 def _tell(output: Output, page: str) -> None:

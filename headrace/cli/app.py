@@ -23,8 +23,10 @@ from headrace.inspect.history import check_run, checked_receipt
 from headrace.model.tiny_models import make_text_model
 from headrace.reference.algorithms import as_markdown, as_text, describe
 from headrace.run.execute import FAILED, FINISHED, Output, execute
-from headrace.run.launch import PreparedRun, check_around, inherited_environment, prepare_run
+from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
+from headrace.run.preparation.input_checks import check_around
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -96,7 +98,7 @@ def train(
     with reported_errors(output):
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
-        resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+        resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited())
         if accept_changed_code:
             _check_accepting(resolved, resume=resume)
         start(
@@ -132,7 +134,7 @@ def start(
     prepare: Callable[..., PreparedRun | PreparedStage] = prepare_stage
     if resolved.config.run.stage == "rl":
         prepare = partial(prepare_run, accept_changed_code=accept_changed_code)
-    environment = inherited_environment()
+    environment = inherited()
     prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
     output.say(in_words(prepared.data))
     if dry_run:
@@ -220,11 +222,11 @@ def demo(
         if resume:
             if run_dir is None:
                 raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
-            resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited_environment())
+            resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
             resolved = prepare_demo(
-                run_dir, context.obj, inherited_environment(), output.say, check=partial(check_around, fresh=True)
+                run_dir, context.obj, inherited(), output.say, check=partial(check_around, fresh=True)
             )
         start(resolved, run_dir, output, resume=resume, dry_run=False, began=began)
 

@@ -20,7 +20,8 @@ from headrace.inspect.screen import show_table
 from headrace.model.made_model import settle_path
 from headrace.model.model_check import check_model
 from headrace.run.execute import BAD_INPUT, Output
-from headrace.run.launch import check_data_files, inherited_environment
+from headrace.run.preparation.input_checks import check_data_files
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, DataError
 
 
@@ -56,7 +57,7 @@ def check(context: typer.Context, file: File, json: Json = False) -> None:
 def problems(file: Path, arguments: list[str]) -> list[str]:
     """All that is wrong with it, each naming its place; empty if it is in order."""
     try:
-        resolved = resolve(config_file(file), arguments=arguments, environment=inherited_environment())
+        resolved = resolve(config_file(file), arguments=arguments, environment=inherited())
     except ConfigError as error:
         return str(error).splitlines()
     found = []
@@ -95,7 +96,7 @@ def show(
             output.result(json_line(RunFile.model_json_schema()))
             return
         place = config_file(file) if file else None
-        resolved = resolve(place, arguments=context.obj or [], environment=inherited_environment())
+        resolved = resolve(place, arguments=context.obj or [], environment=inherited())
         resolved = settle(resolved, Path(), goes_on=False)
         tables = resolved.config.model_dump(mode="json", serialize_as_any=True)
         output.result(json_line(tables) if json else to_toml(tables).rstrip())

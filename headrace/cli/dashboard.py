@@ -10,8 +10,8 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.operate.page import choose_port, live_address, serve_page
 from headrace.run.execute import Output
-from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import python
+from headrace.wire.environment import inherited
 
 
 def dashboard(
@@ -42,7 +42,7 @@ def dashboard(
 
         # Not in the run directory: to look at a run changes nothing in it, and it may be read-only.
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-            serve_page(argv, port, Path(folder) / "dashboard.log", inherited_environment(), ready)
+            serve_page(argv, port, Path(folder) / "dashboard.log", inherited(), ready)
 
 
 def _tell(output: Output, address: str) -> None:

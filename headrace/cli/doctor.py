@@ -17,7 +17,7 @@ from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
 from headrace.inspect.screen import show_table
 from headrace.run.execute import FAILED, FINISHED, Output
-from headrace.run.launch import inherited_environment
+from headrace.wire.environment import inherited
 
 _STYLES = {Level.OK: "green", Level.NOTE: "dim", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -39,7 +39,7 @@ def doctor(
     """
     output = Output.choose(json=json)
     with reported_errors(output):
-        environment = inherited_environment()
+        environment = inherited()
         if gpu:
             raise typer.Exit(try_gpu(output, environment))
         place = config_file(file) if file else None

@@ -10,8 +10,8 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.child import run_child
 from headrace.run.execute import Output
-from headrace.run.launch import inherited_environment
 from headrace.services.trainer.config.export import ExportSettings, ExportTable
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -33,7 +33,7 @@ def export(
     """Writes the model of a checkpoint as a Hugging Face folder; the run may be alive. Adapters are merged."""
     output = Output.choose(json=json)
     with reported_errors(output, stopped="stopped; nothing was written"):
-        found = export_model(run_dir, inherited_environment(), step=step, out=out)
+        found = export_model(run_dir, inherited(), step=step, out=out)
         output.say(f"the model after step {found['step']}: {found['path']}")
         if output.json:
             output.result(json_line(found))

@@ -2,8 +2,9 @@
 
 import json as json_
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from pydantic import TypeAdapter
@@ -12,16 +13,17 @@ from rich.console import Group
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.generate_answer import ANSWER_S, PATH, answer_from_checkpoint, stream_answer
 from headrace.cli.operate import TokenFile, Url, Where
-from headrace.cli.play_episode import Played, play_episode, task_of
+from headrace.cli.play_episode import play_episode, task_of
 from headrace.inspect.conversation import conversation
 from headrace.inspect.screen import show_table
 from headrace.operate.client import find_client, is_alive
 from headrace.run.execute import Output
-from headrace.run.launch import inherited_environment
 from headrace.wire.api.episodes import EpisodeView
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 
 _LOGPROBS = TypeAdapter(list[float | None])
+_Request: TypeAlias = dict[str, object]
 
 
 def generate(
@@ -64,49 +66,53 @@ def generate(
     """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
     output = Output.choose(json=json)
     named = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
-    given = {key: value for key, value in named.items() if value is not None}
+    given: _Request = {key: value for key, value in named.items() if value is not None}
     with reported_errors(output, stopped="stopped"):
         if environment:
-            if run_dir is None or url:
-                raise ConfigError("--environment needs the run directory, which has the environment")
             if messages is not None or stop:
                 raise ConfigError("--environment plays a task: give --task, --prompt or --held-out alone")
-            play: dict[str, object] = {"task_json": task_of(run_dir, prompt, task, held_out), **given}
-            is_live = step is None and is_alive(run_dir)
-            _show(play_episode(run_dir, play, inherited_environment(), is_live=is_live, step=step), output, json)
+            _play(output, run_dir, url, lambda of: {"task_json": task_of(of, prompt, task, held_out), **given}, step)
             return
         if task:
             raise ConfigError("--task is a task of an environment: give --environment too")
-        request: dict[str, object] = {
-            "messages": _messages(prompt, messages),
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "stop": stop or [],
-            **given,
-        }
-        if step is not None and (url or run_dir is None):
-            raise ConfigError("--step needs the run directory that holds the checkpoint")
-        if run_dir is not None and not url and (step is not None or not is_alive(run_dir)):
-            found = answer_from_checkpoint(run_dir, request, inherited_environment(), step=step)
-            output.result(json_line(found) if json else found["text"])
-            return
-        client = find_client(run_dir, url, token_file)
-        if json:
-            output.result(json_line(client.post(PATH, request, ANSWER_S)))
-            return
-        for text in stream_answer(client, request):
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        output.result("")
+        request = {"messages": _messages(prompt, messages), "temperature": 1.0, "top_p": 1.0, "stop": stop or []}
+        _answer(output, run_dir, url, token_file, request | given, step)
 
 
-def _show(played: Played, output: Output, json: bool) -> None:
-    if json:
+def _play(
+    output: Output, run_dir: Path | None, url: str, request: Callable[[Path], _Request], step: int | None
+) -> None:
+    """Plays the episode of `request`, made for the run directory, and shows it."""
+    if run_dir is None or url:
+        raise ConfigError("--environment needs the run directory, which has the environment")
+    is_live = step is None and is_alive(run_dir)
+    played = play_episode(run_dir, request(run_dir), inherited(), is_live=is_live, step=step)
+    if output.json:
         output.result(json_line(played))
         return
     episode = EpisodeView.model_validate(played["episode"])
     logprobs = _LOGPROBS.validate_python(played["logprobs"])
     show_table(output.console, Group(*conversation(episode, logprobs, str(played["finish_reason"]))))
+
+
+def _answer(
+    output: Output, run_dir: Path | None, url: str, token_file: Path | None, request: _Request, step: int | None
+) -> None:
+    """Answers by a live run if there is one, else by a checkpoint."""
+    if step is not None and (url or run_dir is None):
+        raise ConfigError("--step needs the run directory that holds the checkpoint")
+    if run_dir is not None and not url and (step is not None or not is_alive(run_dir)):
+        found = answer_from_checkpoint(run_dir, request, inherited(), step=step)
+        output.result(json_line(found) if output.json else found["text"])
+        return
+    client = find_client(run_dir, url, token_file)
+    if output.json:
+        output.result(json_line(client.post(PATH, request, ANSWER_S)))
+        return
+    for text in stream_answer(client, request):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    output.result("")
 
 
 def _messages(prompt: str, file: Path | None) -> list[object]:

@@ -8,7 +8,7 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.execute import Output
 from headrace.run.join import join_node
-from headrace.run.launch import inherited_environment
+from headrace.wire.environment import inherited
 
 
 def join(
@@ -23,7 +23,7 @@ def join(
     output = Output.choose(json=json)
     with reported_errors(output, stopped="stopped"):
         folder = run_dir.resolve()
-        status = join_node(folder, node, rendezvous, inherited_environment(), output)
+        status = join_node(folder, node, rendezvous, inherited(), output)
         if output.json:
             output.result(json_line({"node": node, "run_dir": str(folder), "status": status}))
         raise typer.Exit(status)

@@ -12,9 +12,8 @@ from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepare_demo
 from headrace.doctor.exposure import exposures, in_words
 from headrace.run.execute import Output
-from headrace.run.launch import inherited_environment
 from headrace.run.prepare import check_new, prepare_elsewhere
-from headrace.wire.environment import read_broker_url
+from headrace.wire.environment import inherited, read_broker_url
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import CONFINED, RunPaths
 
@@ -45,13 +44,13 @@ def prepare(
             resolved,
             run_dir,
             orchestrator=orchestrator,
-            environment=inherited_environment(),
+            environment=inherited(),
             event_groups=_event_groups(event_group or ()),
             accept_changed_code=accept_changed_code,
         )
         said = "resumed" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
         output.say(f"prepared {found.run_dir}: {said}")
-        encrypts = bool(inherited_environment().get("HEADRACE_TLS"))
+        encrypts = bool(inherited().get("HEADRACE_TLS"))
         if exposed := in_words(exposures(resolved.config, apart=True, encrypts=encrypts)):
             output.say(exposed)
         if found.plays:
@@ -80,7 +79,7 @@ def _resolve(
 ) -> Resolved:
     if demo == (file is not None):
         raise ConfigError("give a RUN.toml or --demo, one of them")
-    environment = inherited_environment()
+    environment = inherited()
     url = broker or read_broker_url(environment)
     arguments = [*arguments, *(["--broker.url", url] if url else [])]
     if file is not None:

@@ -18,11 +18,11 @@ from headrace.config.settle import settle
 from headrace.config.toml import to_toml
 from headrace.run.child import run_child
 from headrace.run.execute import Output
-from headrace.run.launch import inherited_environment
 from headrace.run.nodes import check_nodes, how_to_join
 from headrace.run.offline import refuse_stage
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
 from headrace.wire.digests import same_weights
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.events import read_events
@@ -109,7 +109,7 @@ def run_replay(
     log = made.log("trainer")
     for line in how_to_join(out.resolve(), settings.trainer):
         say(line)
-    env = inherited_environment()
+    env = inherited()
     try:
         run_child(
             "the replay",

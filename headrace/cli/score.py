@@ -7,8 +7,8 @@ import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.execute import Output
-from headrace.run.launch import inherited_environment
 from headrace.run.score import parse_options, reward_table, score_file, scorer_names, scoring_bar, table_of
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 
 
@@ -39,9 +39,9 @@ def score(
             raise ConfigError(
                 "give --input FILE.jsonl and --output FILE.jsonl (and --reward NAME, or --config RUN.toml)"
             )
-        table = table_of(reward, parse_options(option or []), reward_table(file, context.obj, inherited_environment()))
+        table = table_of(reward, parse_options(option or []), reward_table(file, context.obj, inherited()))
         with scoring_bar(output.console) as progress:
-            found = score_file(table, source, target, inherited_environment(), progress)
+            found = score_file(table, source, target, inherited(), progress)
         output.say(f"{found['scored']} scored, {found['abstained']} abstained, in {target}")
         if output.json:
             output.result(json_line({**found, "output": str(target)}))

@@ -6,8 +6,8 @@ from headrace.doctor.placement import check_overlap, placement
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
 from headrace.model.model_check import check_model
-from headrace.run.launch import check_data_files
 from headrace.run.nodes import check_nodes
+from headrace.run.preparation.input_checks import check_data_files
 from headrace.wire.errors import ConfigError, DataError
 
 

@@ -23,9 +23,10 @@ from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
 from headrace.run.execute import Output, exit_status
 from headrace.run.extras import check_extras
-from headrace.run.launch import check_data_files, prepare_files
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
 from headrace.run.preload import begin_fork_server
+from headrace.run.preparation.data_files import prepare_files
+from headrace.run.preparation.input_checks import check_data_files
 from headrace.run.receipts import end_receipt
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.supervisor.alone import STOPPED_CODE, Alone

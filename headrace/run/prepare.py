@@ -20,9 +20,11 @@ from headrace.config.settle import settle
 from headrace.data.prepare import PreparedData, from_json
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
-from headrace.run.launch import check_around, check_input, check_rows, prepare_files, write_engine_base
 from headrace.run.own_code import staged_code, staged_environment
 from headrace.run.played import check_same_environment
+from headrace.run.preparation.data_files import prepare_files
+from headrace.run.preparation.input_checks import check_around, check_input
+from headrace.run.preparation.service_checks import check_rows, write_engine_base
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.access.tokens import make_tokens, remove_tokens
@@ -86,26 +88,12 @@ def prepare_elsewhere(
         told = _without_password(config)
         data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file=RunPaths.prompts.name))
         check_rows(told, run_dir, env)
-        place = MachineLayout(
-            run_dir,
-            told.broker.url,
-            {},
-            data.stop_token_ids,
-            host=EVERYWHERE,
-            orchestrator=orchestrator,
-            environment_digest=check_same_environment(resolved, run_dir),
-        )
+        place = _layout(told, run_dir, data, orchestrator, check_same_environment(resolved, run_dir))
         write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
         _share(run_dir, environment)
         played_by = ("environment",) if config.environment.on else ()
         folders.make_event_folders(run_dir, ("reward", *played_by), event_groups)
-        # Each is loaded and checked by its own service at its start: this process may have neither torch nor a sandbox.
-        with staged_code(resolved, run_dir, resume=goes_on, accept_changed=accept_changed_code) as code:
-            if code is not None:
-                code.publish()
-        with staged_environment(resolved, run_dir, resume=goes_on) as played:
-            if played is not None:
-                played.publish()
+        _copy_code(resolved, run_dir, goes_on=goes_on, accept_changed=accept_changed_code)
         _copy_tokenizer(config.model.path, run_dir)
         # The orchestrator's comes last: a process that waits for it waits for all of them.
         for service in ("reward", "rollout", *played_by, "orchestrator"):
@@ -117,6 +105,32 @@ def prepare_elsewhere(
     finally:
         lock.release()
     return Prepared(run_dir, data, goes_on, plays=config.environment.on)
+
+
+def _layout(config: RunFile, run_dir: Path, data: PreparedData, orchestrator: str, digest: str) -> MachineLayout:
+    """`config` without the broker's password; `digest` of the environment."""
+    return MachineLayout(
+        run_dir,
+        config.broker.url,
+        {},
+        data.stop_token_ids,
+        host=EVERYWHERE,
+        orchestrator=orchestrator,
+        environment_digest=digest,
+    )
+
+
+def _copy_code(resolved: Resolved, run_dir: Path, *, goes_on: bool, accept_changed: bool) -> None:
+    """Copies the user's own code of the algorithm and the environment.
+
+    Each is loaded and checked by its own service at its start: this process may have neither torch nor a sandbox.
+    """
+    with staged_code(resolved, run_dir, resume=goes_on, accept_changed=accept_changed) as code:
+        if code is not None:
+            code.publish()
+    with staged_environment(resolved, run_dir, resume=goes_on) as played:
+        if played is not None:
+            played.publish()
 
 
 def check_new(resolved: Resolved) -> None:

@@ -115,7 +115,6 @@ def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else() 
     # zero.py: DeepSpeed takes its device from there alone, and at its import. probe.py: proves that a sandbox has none.
     # collective.py, groups.py: torch's constructor and NCCL read theirs from there alone.
     allowed = (
-        "headrace/run/launch.py",
         "headrace/cli/app.py",
         "wire/environment.py",
         "services/trainer/backends/zero.py",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import httpx
 
-from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
+from headrace.wire.environment import inherited
 
 DEADLINE_S = 60
 
@@ -25,9 +25,7 @@ class Shown:
     def start(self, *, wait: bool = True) -> None:
         argv = python("headrace.services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
         with (self.run_dir / "dashboard.log").open("ab") as log:
-            self._child = subprocess.Popen(
-                argv, env=child_environment(inherited_environment(), threads=1), stdout=log, stderr=log
-            )
+            self._child = subprocess.Popen(argv, env=child_environment(inherited(), threads=1), stdout=log, stderr=log)
         end = time.monotonic() + DEADLINE_S
         while wait and not self._is_ready():
             assert self._child.poll() is None and time.monotonic() < end, self.logs()

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import gpu
-from headrace.run.launch import inherited_environment
 from headrace.selfcheck import step
 from headrace.selfcheck.check import GROUPS, PROBES, Probe, ProbeResult, run_probes
+from headrace.wire.environment import inherited
 
 ROOT = Path(__file__).parents[3]
 
 
 def rows_of(*probes: Probe, **environment: str) -> list[ProbeResult]:
-    return run_probes(probes, on="cpu", environment=inherited_environment() | environment, say=lambda _: None)
+    return run_probes(probes, on="cpu", environment=inherited() | environment, say=lambda _: None)
 
 
 @pytest.mark.long

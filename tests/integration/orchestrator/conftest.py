@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.run.launch import inherited_environment
+from headrace.wire.environment import inherited
 from tests.integration.orchestrator.served import Served
 
 REQUIRE = "HEADRACE_REQUIRE_BROWSER"
@@ -17,7 +17,7 @@ def chromium() -> str:
     """Path of the browser; without one the tests are skipped, unless it is said that they must run."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        if inherited_environment().get(REQUIRE) == "1":
+        if inherited().get(REQUIRE) == "1":
             pytest.fail(f"{REQUIRE}=1, but there is no chromium on the path")
         pytest.skip(f"no chromium on the path; {REQUIRE}=1 makes this a failure")
     return found

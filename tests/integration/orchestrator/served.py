@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx
 
-from headrace.run.launch import inherited_environment
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
+from headrace.wire.environment import inherited
 from headrace.wire.settings import RunTable
 
 
@@ -30,9 +30,7 @@ class Served:
         config = str(self.run_dir / "config" / "orchestrator.json")
         argv = python("headrace.services.orchestrator", "--annotate", "--config", config, "--port", str(self.port))
         with (self.run_dir / "log").open("ab") as log:
-            self._child = subprocess.Popen(
-                argv, env=child_environment(inherited_environment(), threads=1), stdout=log, stderr=log
-            )
+            self._child = subprocess.Popen(argv, env=child_environment(inherited(), threads=1), stdout=log, stderr=log)
         end = time.monotonic() + 60
         while time.monotonic() < end:
             assert self._child.poll() is None, (self.run_dir / "log").read_text()

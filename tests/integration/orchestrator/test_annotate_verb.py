@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from headrace.cli.annotate import live_page
-from headrace.run.launch import inherited_environment
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
+from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from tests.annotation import write_run
 from tests.integration.orchestrator.served import Served
@@ -26,7 +26,7 @@ from tests.variants import keep
 def annotating(run_dir: Path, *arguments: str, verb: str = "annotate") -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "headrace", verb, str(run_dir), *arguments],
-        env=child_environment(inherited_environment(), threads=1),
+        env=child_environment(inherited(), threads=1),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace.run.launch import inherited_environment
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
+from headrace.wire.environment import inherited
 from tests.dashboard_run import write_metrics, write_run
 
 STEPS = 50
@@ -31,9 +31,7 @@ class Server:
     def start(self) -> None:
         argv = python("headrace.services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
         with (self.run_dir / "log").open("ab") as log:
-            self.child = subprocess.Popen(
-                argv, env=child_environment(inherited_environment(), threads=1), stdout=log, stderr=log
-            )
+            self.child = subprocess.Popen(argv, env=child_environment(inherited(), threads=1), stdout=log, stderr=log)
         end = time.monotonic() + _READY_S
         while time.monotonic() < end:
             assert self.child.poll() is None, (self.run_dir / "log").read_text()
@@ -156,8 +154,6 @@ def test_clients_that_listen_or_have_stopped_reading_do_not_hold_the_end_up(serv
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     argv = python("headrace.services.orchestrator.dashboard", str(tmp_path / "none"))
-    done = subprocess.run(
-        argv, env=child_environment(inherited_environment(), threads=1), capture_output=True, timeout=60
-    )
+    done = subprocess.run(argv, env=child_environment(inherited(), threads=1), capture_output=True, timeout=60)
     assert done.returncode == 2 and b"is not a run directory" in done.stderr
     assert len(done.stderr.splitlines()) == 1

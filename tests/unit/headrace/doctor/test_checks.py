@@ -20,7 +20,7 @@ from headrace.doctor.findings import Finding, Level
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
-from headrace.run.launch import inherited_environment
+from headrace.wire.environment import inherited
 from tests.valkey import Valkey
 
 SMALL = Shape(hidden=16, intermediate=32, layers=1, heads=2, kv_heads=1, head_dim=8, context=32)
@@ -206,7 +206,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 def test_brokers_are_judged(tmp_path: Path, valkey: Valkey) -> None:
     scorer = '[[reward.scorers]]\nname = "math"\n'
-    assert network.broker(Wants(), inherited_environment()).level is Level.OK
+    assert network.broker(Wants(), inherited()).level is Level.OK
     there = wants(tmp_path, f'{scorer}[broker]\nurl = "{valkey.url}"\n')
     assert network.broker(there, {}).level in (Level.OK, Level.WARN)
     nobody = wants(tmp_path, f'{scorer}[broker]\nurl = "redis://user:secret@127.0.0.1:1/0"\n')
@@ -241,7 +241,7 @@ def test_a_launched_sglang_must_be_there(tmp_path: Path) -> None:
     scorer = '[[reward.scorers]]\nname = "math"\n'
     assert software.sglang(Wants(), {}).level in (Level.NOTE, Level.OK)
     asked = wants(tmp_path, f'{scorer}[rollout]\nengine = "sglang"\n[rollout.sglang]\nvenv = "none"\n')
-    assert "none/bin/python" in bad(software.sglang(asked, inherited_environment()))
+    assert "none/bin/python" in bad(software.sglang(asked, inherited()))
 
 
 def test_a_missing_sandbox_fails_only_for_code_rewards(monkeypatch: pytest.MonkeyPatch) -> None:

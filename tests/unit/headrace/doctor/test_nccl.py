@@ -11,7 +11,7 @@ from headrace.config.resolve import resolve
 from headrace.doctor import software
 from headrace.doctor.findings import Level
 from headrace.doctor.wants import Wants
-from headrace.run.launch import inherited_environment
+from headrace.wire.environment import inherited
 
 TEXT = """
 [model]
@@ -75,7 +75,7 @@ def test_the_nccl_of_both_environments_is_compared(
 ) -> None:
     environment(tmp_path, packages(tmp_path / "there", *there, sglang="0.5.23"))
     monkeypatch.syspath_prepend(str(packages(tmp_path / "here", *here)))
-    found = software.sglang(wants(tmp_path), inherited_environment())
+    found = software.sglang(wants(tmp_path), inherited())
     assert found.level is level, found
     assert re.search(says, found.said), found.said
     if level is Level.WARN:
@@ -88,5 +88,5 @@ def test_without_two_gpus_to_join_nothing_is_said_of_nccl(
 ) -> None:
     environment(tmp_path, packages(tmp_path / "there", "2.14.1", "2.30.7", sglang="0.5.23"))
     monkeypatch.syspath_prepend(str(packages(tmp_path / "here", "2.13.0", "2.29.7")))
-    found = software.sglang(wants(tmp_path, device, server), inherited_environment())
+    found = software.sglang(wants(tmp_path, device, server), inherited())
     assert found.level is Level.OK and "NCCL" not in found.said

@@ -10,7 +10,7 @@ from pydantic import Field, create_model
 
 from headrace.config.resolve import resolve
 from headrace.reference.algorithm_docs import _advantages
-from headrace.run.launch import check_input
+from headrace.run.preparation.input_checks import check_input
 from headrace.services.trainer.algorithms.algorithm import Estimate, Signals
 from headrace.services.trainer.algorithms.parts.baselines import NoOptions
 from headrace.services.trainer.algorithms.parts.part import (

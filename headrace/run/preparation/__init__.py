@@ -1,0 +1,1 @@
+"""What is checked and made before a run starts."""

@@ -1,0 +1,57 @@
+"""Prepares the data of a run in a child process."""
+
+from pathlib import Path
+
+from headrace.config import run_dir as folders
+from headrace.config.schema import RunFile
+from headrace.config.toml import to_toml
+from headrace.data.__main__ import BAD_INPUT
+from headrace.run.receipts import record_config
+from headrace.supervisor.fork_server.client import ForkServer
+from headrace.supervisor.once import ChildFailedError, python, run_once
+from headrace.wire.errors import DataError
+from headrace.wire.rundir.layout import RunPaths
+
+_PREPARE_TIMEOUT_S = 3600.0
+
+
+def prepare_files(
+    config: RunFile,
+    run_dir: Path,
+    env: dict[str, str],
+    *,
+    keep: bool,
+    file: str,
+    fork_server: ForkServer | None = None,
+) -> str:
+    """Prepares the data in a child, into a stage folder, and returns its summary as JSON.
+
+    With `keep`, an existing `file` and its summary stay as they are. Raises DataError.
+    """
+    found = RunPaths(run_dir).data_summary
+    stage = folders.stage(run_dir)
+    RunPaths(stage).config.mkdir()
+    toml = RunPaths(stage).run_toml
+    toml.write_text(to_toml(config.model_dump(mode="json", serialize_as_any=True)), encoding="utf-8")
+    if keep and found.is_file() and (run_dir / file).is_file():
+        text = found.read_text(encoding="utf-8")
+    else:
+        text = _run_preparation(toml, stage, env, fork_server)
+    RunPaths(stage).data_summary.write_text(text, encoding="utf-8")
+    if folders.has_begun(run_dir):
+        record_config(run_dir, stage)
+    folders.publish(run_dir, stage)
+    return text
+
+
+def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkServer | None) -> str:
+    argv = python("headrace.data", "--config", str(toml), "--out", str(stage))
+    # The second: that there is no torch, which this process leaves out.
+    quiet = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
+    try:
+        out = run_once(
+            "preparing the data", argv, env=env | quiet, log=None, timeout_s=_PREPARE_TIMEOUT_S, fork_server=forks
+        )
+    except ChildFailedError as error:
+        raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
+    return out.strip().splitlines()[-1]
