@@ -74,6 +74,10 @@ BROKER_LIMIT = Gauge(
     "headrace_orchestrator_broker_limit_bytes",
     "The broker's `maxmemory`; without one, the memory of its machine (a container may have less). 0 = unknown.",
 )
+BROKER_CERTIFICATE = Gauge(
+    "headrace_orchestrator_broker_certificate_expires_timestamp_seconds",
+    "When the certificate that the broker shows to new connections expires, as Unix time; 0 without TLS.",
+)
 RUN_DIR_FREE = Gauge(
     "headrace_orchestrator_run_dir_free_bytes",
     "Free bytes on the file system of the run directory, as the orchestrator sees it.",

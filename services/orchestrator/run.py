@@ -28,6 +28,7 @@ from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 log = get_logger("orchestrator.run")
+_CERTIFICATE_S = 60.0
 
 
 class Run:
@@ -210,13 +211,16 @@ class Run:
 
 async def keep_house(run: Run, broker: Broker, status: Status, meter: RunMetrics, trim_s: float) -> None:
     """Housekeeping loop: trims acknowledged entries and refreshes gauges, forever."""
-    trimmed = time.monotonic()
+    trimmed, certified = time.monotonic(), 0.0
     while True:
         await asyncio.sleep(1.0)
         raise_noted()
         now = time.monotonic()
         meter.look(now)
         run.look(now)
+        if not certified or now - certified > _CERTIFICATE_S:
+            certified = now
+            await _look_at_certificate(broker)
         try:
             await _look_at_streams(broker, status)
             memory = await broker.memory()
@@ -229,6 +233,14 @@ async def keep_house(run: Run, broker: Broker, status: Status, meter: RunMetrics
                         await broker.trim(stream)
         except TransientError as error:
             log.warning("broker_away", error=str(error))
+
+
+async def _look_at_certificate(broker: Broker) -> None:
+    try:
+        metrics.BROKER_CERTIFICATE.set(await broker.certificate_expires())
+    except TransientError as error:
+        # What is open goes on: it is the next lost connection that would not come back.
+        log.warning("broker_takes_no_connection", error=str(error))
 
 
 async def _look_at_streams(broker: Broker, status: Status) -> None:

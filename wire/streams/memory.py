@@ -98,6 +98,10 @@ class MemoryBroker:
         used = sum(len(data) for stream in self.streams.values() for data in stream.entries.values())
         return BrokerMemory(used_bytes=used, limit_bytes=0)
 
+    async def certificate_expires(self) -> float:
+        """No certificate: the streams are in this process."""
+        return 0.0
+
     async def generation(self) -> str:
         """Number of times that the data was lost."""
         return str(self.life)

@@ -154,6 +154,13 @@ class Broker(Protocol):
         """Memory of the whole server, all runs and databases together."""
         ...
 
+    async def certificate_expires(self) -> float:
+        """When the certificate that the server shows to new connections expires, as Unix time; 0 without TLS.
+
+        Raises TransientError if it takes no new connection.
+        """
+        ...
+
     async def generation(self) -> str:
         """Changes when the server was restarted or lost its data: a reason to look for lost groups."""
         ...

@@ -48,6 +48,7 @@ _VERSION = "headrace_rollout_policy_version{replica='r'}"
 _SERVING = "headrace_rollout_state{replica='r', state='serving'}"
 _QUARANTINED = "headrace_rollout_updates_total{replica='r', outcome='quarantined'}"
 _XID = "DCGM_FI_DEV_XID_ERRORS{gpu='0', instance='x'}"
+_BROKER_EXPIRES = "headrace_orchestrator_broker_certificate_expires_timestamp_seconds"
 _GIB = 1 << 30
 _TRAINER_FREE = "headrace_trainer_run_dir_free_bytes{replica='t'}"
 _ROOM = "headrace_trainer_checkpoint_room_bytes{replica='t'}"
@@ -197,6 +198,15 @@ CASES: dict[str, Case] = {
             "renewed": {"headrace_certificate_expires_timestamp_seconds{replica='r'}": "200000x8 2592000x32"},
         },
         also={"it has expired": {"headrace_certificate_expires_timestamp_seconds{replica='r'}": "60x40"}},
+    ),
+    "HeadraceBrokerCertificateExpires": Case(
+        fires={f"{_BROKER_EXPIRES}{{replica='o'}}": "200000x40"},
+        calm={
+            "a month": {f"{_BROKER_EXPIRES}{{replica='o'}}": "2592000x40"},
+            "no TLS": {f"{_BROKER_EXPIRES}{{replica='o'}}": "0x40"},
+            "renewed": {f"{_BROKER_EXPIRES}{{replica='o'}}": "200000x8 2592000x32"},
+        },
+        also={"it has expired": {f"{_BROKER_EXPIRES}{{replica='o'}}": "60x40"}},
     ),
     "HeadraceDiskFull": Case(
         fires=_disk(free=149, room=150, orchestrator=900),

@@ -1,10 +1,14 @@
 """A broker behind TLS with the run's own authority: a real Redis that asks for a certificate, too."""
 
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from headrace.operate.authority import renew
 from headrace.supervisor.broker import check_external
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.streams import Put, StreamName
@@ -42,6 +46,10 @@ def encrypted(tmp_path: Path) -> Iterator[Encrypted]:
     made.server.stop()
 
 
+def expires(path: Path) -> float:
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
+
+
 async def refusal(url: str) -> str:
     """Why no connection is made."""
     broker = RedisBroker(url, "r", retry_deadline_s=ADD_S)
@@ -64,6 +72,34 @@ async def test_groups_go_over_tls_with_an_authority_and_a_certificate_of_ones_ow
     assert await broker.live(StreamName.ROLLOUTS) == [b"x" * 1_000_000] and await broker.live(StreamName.PROMPTS) == []
     await broker.close()
     assert (await server_facts(encrypted.url(), timeout_s=10)).kind == "redis"
+
+
+async def test_the_certificate_of_new_connections_is_watched(encrypted: Encrypted, tmp_path: Path) -> None:
+    """The server takes another one meanwhile; the broker's open connections do not see it."""
+    broker = RedisBroker(encrypted.url(), "r", retry_deadline_s=10)
+    await broker.check(10)
+    assert await broker.certificate_expires() == expires(encrypted.tls / "broker.pem")
+    longer = tmp_path / "renewed"
+    shutil.copytree(encrypted.tls, longer)
+    renew(longer, hosts=(), days=9)
+    files = ("tls-key-file", longer / "broker-key.pem")
+    await broker._link.writer.config_set("tls-cert-file", str(longer / "broker.pem"), *map(str, files))
+    assert await broker.certificate_expires() == expires(longer / "broker.pem") > time.time() + 8 * 86400
+    files = ("tls-key-file", certificates(tmp_path / "other") / "broker-key.pem")
+    await broker._link.writer.config_set("tls-cert-file", str(tmp_path / "other" / "broker.pem"), *map(str, files))
+    with pytest.raises(TransientError, match=r"no new connection to the broker: .*CERTIFICATE_VERIFY_FAILED"):
+        await broker.certificate_expires()
+    assert await broker.memory(), "what is open goes on"
+    await broker.close()
+
+
+async def test_a_broker_without_tls_has_no_certificate(tmp_path: Path) -> None:
+    server = Valkey(tmp_path / "plain")
+    server.start()
+    broker = RedisBroker(server.url, "r", retry_deadline_s=10)
+    assert await broker.certificate_expires() == 0
+    await broker.close()
+    server.stop()
 
 
 async def test_a_server_that_is_not_proven_is_not_used(encrypted: Encrypted, tmp_path: Path) -> None:

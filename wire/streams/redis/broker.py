@@ -10,6 +10,7 @@ from headrace.wire import failpoints
 from headrace.wire.errors import TransientError
 from headrace.wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
 from headrace.wire.streams.redis.acl import SENTINEL
+from headrace.wire.streams.redis.certificate import expiry
 from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, RedisLink, parse_id
 from headrace.wire.streams.redis.consumer import RedisConsumer
 
@@ -158,6 +159,13 @@ class RedisBroker:
         info = await self._link.retry(self._link.writer.info, "memory")
         limit = int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0))
         return BrokerMemory(used_bytes=int(info.get("used_memory", 0)), limit_bytes=limit)
+
+    async def certificate_expires(self) -> float:
+        """Expiry of the certificate that a new connection is shown; tried once, whatever open connections do."""
+        try:
+            return await expiry(self._link.writer)
+        except AWAY as error:
+            raise TransientError(f"no new connection to the broker: {error}") from error
 
     async def generation(self) -> str:
         """The server's `run_id` and a sentinel key that is lost with the data."""
