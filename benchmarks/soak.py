@@ -4,9 +4,9 @@
     python -m benchmarks.soak --minutes 2 --warm-minutes 1 --trace PROCESS
 
 At most 1 MB of resident memory a process, no descriptor and no thread; one that exceeds it with its whole interval is
-named, and so are the descriptors that a process has more than behind the warm-up. What a process opens for a moment
-(a checkpoint that it writes) does not count, what it keeps does. `--trace orchestrator` runs that
-process under tracemalloc, and shows which lines hold what was added since the warm-up.
+named, and so are the descriptors and threads that a process has more than behind the warm-up. What a process opens for
+a moment (a checkpoint that it writes) does not count, what it keeps does. `--trace orchestrator` runs that process
+under tracemalloc, and shows which lines hold what was added since the warm-up.
 """
 
 import argparse
@@ -115,9 +115,13 @@ class SoakRun:
                 found[path.stem] = psutil.Process(number)
         return found
 
-    def descriptors(self) -> dict[str, Counter[str]]:
-        """What the descriptors of each process are: paths, and kinds of what has none."""
-        return {name: _descriptors(process.pid) for name, process in self.processes().items()}
+    def held(self) -> dict[tuple[str, str], Counter[str]]:
+        """(process, kind) -> its descriptors (paths, and kinds of what has none), and its threads by name."""
+        found = {}
+        for name, process in self.processes().items():
+            found[name, "descriptors"] = _descriptors(process.pid)
+            found[name, "threads"] = _threads(process.pid)
+        return found
 
     def sample(self, samples: Samples) -> None:
         """Adds one sample of each number of each process."""
@@ -150,6 +154,15 @@ def _descriptors(pid: int) -> Counter[str]:
     return found
 
 
+def _threads(pid: int) -> Counter[str]:
+    """Those of native libraries have names of their own, Python's that of the process."""
+    found: Counter[str] = Counter()
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # It has ended.
+            found[(path / "comm").read_text().strip()] += 1
+    return found
+
+
 def soak(folder: Path, *, warm_s: float, seconds: float, trace: str = "") -> tuple[Samples, int, list[str]]:
     """The samples behind the warm-up, the exit status of `headrace check`, and lines that say what has grown."""
     samples: Samples = defaultdict(list)
@@ -161,13 +174,13 @@ def soak(folder: Path, *, warm_s: float, seconds: float, trace: str = "") -> tup
                 raise TimeoutError(f"no step within {_START_S:g} s")
             run.wait(0.5)
         run.wait(warm_s)
-        before = run.descriptors()
+        before = run.held()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             run.sample(samples)
             run.wait(EVERY_S)
-        new = {name: now - before.get(name, Counter()) for name, now in run.descriptors().items()}
-        grown = [f"{name} has more descriptors: {dict(more)}" for name, more in sorted(new.items()) if more]
+        new = {key: now - before.get(key, Counter()) for key, now in run.held().items()}
+        grown = [f"{name} has more {kind}: {dict(more)}" for (name, kind), more in sorted(new.items()) if more]
         grown += [run.traced()] if trace else []
     finally:
         run.close()
