@@ -12,7 +12,6 @@ from headrace.supervisor.process import ProcessPlan, ServiceProcess
 from headrace.supervisor.process_monitor import (
     Budget,
     IsOver,
-    MonitorState,
     Notice,
     Prepare,
     Probe,
@@ -80,15 +79,22 @@ class ProcessSet:
 
     def _another_was_ready(self, name: str) -> bool:
         """Whether another replica of the same service has been ready."""
-        return any(monitor.first_ready.is_set() for monitor in self._others(name))
+        return any(self._monitors[other].first_ready.is_set() for other in self._others(name))
 
-    def _another_is_ready(self, name: str) -> bool:
-        return any(monitor.state is MonitorState.READY for monitor in self._others(name))
+    def _another_works(self, name: str) -> bool:
+        """Whether another replica of the same service has been ready, and is kept alive further on."""
+        kept = (other for other in self._others(name) if other not in self._leaving and not self._tasks[other].done())
+        return any(self.has_been_ready(other) for other in kept)
 
-    def _others(self, name: str) -> list[ProcessMonitor]:
+    def _others(self, name: str) -> list[str]:
         """Those of the same service."""
         service = _service_of(name)
-        return [monitor for other, monitor in self._monitors.items() if other != name and _service_of(other) == service]
+        return [other for other in self._monitors if other != name and _service_of(other) == service]
+
+    def has_been_ready(self, name: str) -> bool:
+        """Whether there is such a process, and it has been ready."""
+        monitor = self._monitors.get(name)
+        return monitor is not None and monitor.first_ready.is_set()
 
     def dismiss(self, name: str, grace_s: float) -> None:
         """Ends and removes a process in the background: SIGTERM, SIGKILL after the grace. Its death is no failure."""
@@ -159,7 +165,7 @@ class ProcessSet:
     def check(self) -> None:
         """Raises the error of a monitor that has failed, except of one on trial or draining.
 
-        A replica that cannot be kept alive, while another of its service is ready, is given up with a notice.
+        A replica that cannot be kept alive, while another of its service works, is given up with a notice.
         """
         for name, task in list(self._tasks.items()):
             tried = name in self._on_trial and not self._monitors[name].first_ready.is_set()
@@ -168,11 +174,15 @@ class ProcessSet:
             try:
                 task.result()
             except ProcessLostError as error:
-                if not self._another_is_ready(name):
+                if not self._another_works(name):
                     raise
                 self._forget(name)
-                self._given_up.add(name)
+                self.leave_out(name)
                 self._notice(f"{name} is given up, the run goes on with the others of its service: {error}")
+
+    def leave_out(self, name: str) -> None:
+        """Has the run go on without this replica until `try_again`."""
+        self._given_up.add(name)
 
     def was_given_up(self, name: str) -> bool:
         """Whether the run goes on without this replica; `headrace scale` has it started again."""

@@ -1,5 +1,6 @@
 """Scales a service to another number of replicas during the run."""
 
+import itertools
 from collections.abc import Callable
 
 from headrace.supervisor.process import ProcessPlan
@@ -65,15 +66,22 @@ class Scaling:
             return
         for name, error in self._processes.take_failed(self._belongs):
             self._give_up(self._index(name), str(error))
-        for index in range(self._wanted):
-            name = self._name(index)
-            missing = self._processes.monitor(name) is None and not self._processes.was_given_up(name)
-            if missing and not self._start_one(index):
+        seats = self._seats(self._wanted)
+        for index in seats:
+            if self._processes.monitor(self._name(index)) is None and not self._start_one(index):
                 return
+        # A low one that is tried again may fail: until it works, those above it do.
+        if not all(self._processes.has_been_ready(self._name(index)) for index in seats):
+            return
         for name in self._processes.staying(self._belongs):
-            if self._index(name) >= self._wanted:
+            if self._index(name) not in seats:
                 self._processes.dismiss(name, self._grace_s)
                 self._notice(f"{name} drains")
+
+    def _seats(self, count: int) -> list[int]:
+        """The lowest numbers of so many replicas, without those that were given up."""
+        free = (index for index in itertools.count() if not self._processes.was_given_up(self._name(index)))
+        return list(itertools.islice(free, count))
 
     def _start_one(self, index: int) -> bool:
         try:
@@ -86,9 +94,18 @@ class Scaling:
         return True
 
     def _give_up(self, index: int, reason: str) -> None:
-        """Lowers the requested number: one too high for this machine must not end the run."""
-        self._wanted = min(index, self._wanted or 0)
-        self._notice(f"{self._name(index)} cannot be started, there will be no more than {self._wanted}: {reason}")
+        """Lowers the requested number: one too high for this machine must not end the run.
+
+        With others above it, its number is left out instead: they are not drained for it.
+        """
+        name = self._name(index)
+        if any(self._index(other) > index for other in self._processes.staying(self._belongs)):
+            self._processes.leave_out(name)
+            self._notice(f"{name} cannot be started, the run goes on without it: {reason}")
+            return
+        below = sum(not self._processes.was_given_up(self._name(lower)) for lower in range(index))
+        self._wanted = min(below, self._wanted or 0)
+        self._notice(f"{name} cannot be started, there will be no more than {self._wanted}: {reason}")
 
     def _name(self, index: int) -> str:
         """Name of a replica's process, config, log and pid file."""

@@ -36,7 +36,7 @@ class Stage:
         self.run_dir = run_dir
         self.options = options
         self.dies = run_dir / "dies"
-        """Number 3 exits at its start while there is this file."""
+        """Number 2 exits at its start while there is this file."""
         self.control = Control(run_dir)
         self.view = View({}, {}, ())
         self.supervisor = Supervisor(
@@ -53,7 +53,7 @@ class Stage:
         if index == 7:
             raise ConfigError("no port is left")
         options = ("--die-at-start", "2") if index == 5 else self.options
-        if index == 3:
+        if index == 2:
             options = ("--exit-when", str(self.dies), "--not-ready-while", str(self.dies))
         return plan(f"{service}-{index}", self.run_dir, *options, port=pick_ports(1)[0])
 
@@ -165,23 +165,32 @@ def test_bad_requests_are_refused_with_a_reason_and_change_nothing(tmp_path: Pat
     assert Stage(tmp_path).play(script).state == "finished"
 
 
-def test_one_that_was_ready_and_cannot_be_kept_alive_is_given_up_until_it_is_asked_for_again(tmp_path: Path) -> None:
-    others = ("rollout-0", "rollout-1", "rollout-2")
-
+def test_one_that_cannot_be_kept_alive_is_given_up_and_those_above_it_stay_until_it_works_again(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         await stage.scale(4)
-        await stage.until_ready(*others, "rollout-3")
+        await stage.until_ready("rollout-0", "rollout-1", "rollout-2", "rollout-3")
         stage.dies.touch()
-        await stage.until(lambda: "rollout-3" not in stage.replicas(), "rollout-3 to be given up")
+        # The next number takes its place.
+        others = ("rollout-0", "rollout-1", "rollout-3", "rollout-4")
         await stage.until_ready(*others)
-        assert [one for one in stage.view.notices if one.startswith("rollout-3 is given up, the run goes on")]
-        assert stage.view.notices.count("rollout-3 is started") == 1
+        assert [one for one in stage.view.notices if one.startswith("rollout-2 is given up, the run goes on")]
+        # Asked for again, it still fails.
+        assert await stage.scale(4) == ["rollout-2 is started"]
+        await stage.until(lambda: told(stage, "rollout-2 cannot be started, the run goes on"), "it to fail")
+        await stage.until_ready(*others)
         stage.dies.unlink()
-        assert await stage.scale(4) == ["rollout-3 is started"]
-        await stage.until_ready(*others, "rollout-3")
+        assert await stage.scale(3) == ["rollout-2 is started"]
+        await stage.until_ready("rollout-0", "rollout-1", "rollout-2")
+        assert not told(stage, "rollout-1 drains") and not told(stage, "there will be no more")
 
     budget = Budget(early_deaths=2, early_deaths_later=4, longest_backoff_s=0.1)
     assert Stage(tmp_path, budget=budget).play(script).state == "finished"
+    starts = [name for name, what, _ in marks(tmp_path) if what == "start"]
+    assert starts.count("rollout-0") == starts.count("rollout-1") == starts.count("rollout-3") == 1
+
+
+def told(stage: Stage, words: str) -> bool:
+    return any(words in notice for notice in stage.view.notices)
 
 
 async def raw(path: Path, line: bytes) -> dict[str, Any]:
@@ -196,10 +205,11 @@ def test_one_that_cannot_be_started_is_told_and_the_run_goes_on(tmp_path: Path) 
     async def script(stage: Stage) -> None:
         said = await stage.scale(9)
         assert said[-1] == "rollout-7 cannot be started, there will be no more than 7: no port is left"
-        # And number 5 refuses its settings.
-        await stage.until_ready(*(f"rollout-{index}" for index in range(5)))
-        reasons = [one for one in stage.view.notices if "no more than 5" in one]
+        # And number 5 refuses its settings: 6 stays, and is all that there can be above it.
+        await stage.until_ready(*(f"rollout-{index}" for index in (0, 1, 2, 3, 4, 6)))
+        reasons = [one for one in stage.view.notices if one.startswith("rollout-5 cannot be started, the run goes on")]
         assert len(reasons) == 1 and "the setting is wrong" in reasons[0]
+        await stage.until(lambda: told(stage, "rollout-7 cannot be started, there will be no more than 6"), "the end")
 
     assert Stage(tmp_path).play(script).state == "finished"
 
