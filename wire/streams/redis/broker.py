@@ -31,14 +31,15 @@ class RedisBroker:
     async def check(self, timeout_s: float) -> None:
         """Pings the server, with retries; raises TransientError if it does not answer within `timeout_s`.
 
-        Opens as many connections as operations come at once in a run, so that later a growing number is a leak.
+        Then opens as many connections as operations come at once in a run, so that later a growing number is a leak;
+        one that the server has no room for is opened when it is needed.
         """
         last: Exception = TransientError("no attempt has ended yet")
 
         async def ping() -> None:
             nonlocal last
             try:
-                await asyncio.gather(*(self._link.writer.ping() for _ in range(_AT_ONCE)))
+                await self._link.writer.ping()
             except AWAY as error:
                 last = error
                 raise
@@ -48,6 +49,7 @@ class RedisBroker:
                 await self._link.retry(ping)
         except TimeoutError:
             raise TransientError(f"the broker did not answer within {timeout_s} s: {last}") from last
+        await asyncio.gather(*(self._link.writer.ping() for _ in range(_AT_ONCE)), return_exceptions=True)
 
     async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
         """Adds an entry with id `sequence`-1. Without `sequence` a lost reply raises TransientError: added or not."""

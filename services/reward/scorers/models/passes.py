@@ -6,6 +6,7 @@ pass that hangs: it fails its own callers, and the scorer is down for the others
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,6 +52,8 @@ class Passes:
         self._waiting: list[_Request] = []
         self._turn: list[_Request] = []
         """Requests whose passes are under way."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forward-pass")
+        """Always the same one: on a GPU each thread that multiplies has a workspace of cuBLAS."""
         self._worker: asyncio.Task[None] | None = None
         self._stuck: asyncio.Future[list[float]] | None = None
 
@@ -75,6 +78,7 @@ class Passes:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
         self._down("it was closed")
+        self._thread.shutdown(wait=False)
 
     async def _work(self) -> None:
         while self._waiting:
@@ -89,7 +93,8 @@ class Passes:
         part = [(request, row) for request, row in part if not request.answer.done()]
         if not part:
             return
-        thread = asyncio.ensure_future(asyncio.to_thread(self._forward, [request.rows[row] for request, row in part]))
+        rows = [request.rows[row] for request, row in part]
+        thread = asyncio.get_running_loop().run_in_executor(self._thread, self._forward, rows)
         done, _ = await asyncio.wait([thread], timeout=self._deadline_s)
         if not done:
             self._hung(thread, part)
