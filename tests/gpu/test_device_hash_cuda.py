@@ -17,12 +17,14 @@ MANY = [ROOM - 4, ROOM + 5, 3 * ROOM + TILE + 7]
 
 
 @pytest.mark.parametrize("size", FEW)
-def test_the_kernel_gives_the_values_of_a_cpu(size: int) -> None:
+def test_kernel_and_operations_give_the_values_of_a_cpu(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert module._kernel(DEVICE) is not None
     tensor = torch.randint(0, 256, (size,), dtype=torch.uint8)
     there = tensor.to(DEVICE)
     assert device_hash([there]) == device_hash([tensor])
     assert device_hash([there[: size // 2], there[size // 2 :]]) == device_hash([tensor])
+    monkeypatch.setattr(module, "_kernel", lambda _: None)
+    assert device_hash([there]) == device_hash([tensor])
 
 
 @pytest.mark.parametrize("size", MANY)
