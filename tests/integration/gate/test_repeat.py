@@ -235,7 +235,7 @@ SLOW = """
 import time
 import pytest
 
-@pytest.mark.parametrize("seconds", [0.4, 0.6, 60])
+@pytest.mark.parametrize("seconds", [0.4, 0.6, pytest.param(60, id="too_long")])
 def test_slow(seconds):
     time.sleep(seconds)
 """
@@ -256,7 +256,19 @@ def test_a_dear_file_fails_the_session_and_is_written_down_with_the_tests_that_r
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_slow.py").write_text(SLOW)
     file = tmp_path / "failed.jsonl"
-    command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, "-k", "not 60", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        tmp_path,
+        "-k",
+        "not too_long",
+        tmp_path,
+    ]
     paths = {"PYTHONPATH": str(ROOT), VARIABLE: str(file), LIMIT: "0.9"}
     done = subprocess.run(command, cwd=tmp_path, env=paths, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
