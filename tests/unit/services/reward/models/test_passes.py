@@ -9,6 +9,7 @@ import pytest
 from headrace.services.reward.scorer import ScorerDownError
 from headrace.services.reward.scorers.models.passes import Passes
 from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.threads import start_threads
 from tests.waiting import until_async
 
 
@@ -45,6 +46,22 @@ async def test_callers_of_the_same_time_share_passes_sorted_by_length_and_each_g
     assert found == [[9.0, 2.0, 5.0], [3.0, 10.0], [], [25.0]]
     assert model.passes == [[25], [10, 9], [5, 3, 2]]
     assert model.most == 1
+
+
+async def test_all_passes_of_a_model_are_on_one_thread_whatever_the_loop_has():
+    """The loop's own take work in turn; on a GPU each that multiplies would hold a workspace."""
+    start_threads(8, "others")
+    seen = set()
+
+    def forward(sequences):
+        seen.add(threading.current_thread().name)
+        return [0.0] * len(sequences)
+
+    of = passes(forward)
+    for _ in range(20):
+        await of.run(rows(3))
+    assert len(seen) == 1 and not seen.pop().startswith("others")
+    await of.close()
 
 
 async def test_a_pass_that_is_worth_its_cost_takes_no_row_much_shorter_than_its_longest():
