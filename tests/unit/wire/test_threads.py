@@ -24,6 +24,12 @@ async def test_bursts_and_single_calls_start_no_thread() -> None:
     assert named("tested") == 5
 
 
+async def test_of_very_many_a_part_runs_from_the_start() -> None:
+    start_threads(1000, "many")
+    assert named("many") == 128
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
 async def test_the_loops_end_ends_them() -> None:
     start_threads(3, "ended")
     await asyncio.get_running_loop().shutdown_default_executor()
