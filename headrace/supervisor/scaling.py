@@ -56,7 +56,9 @@ class Scaling:
     def situation(self) -> str:
         """Explains why the last step did nothing."""
         running = len(self._processes.staying(self._belongs))
-        if self._wanted is None or self._wanted <= running:
+        if self._wanted is not None and self._wanted < running:
+            return f"{running - self._wanted} will drain once those that stay are ready"
+        if self._wanted is None or self._wanted == running:
             return f"there are {running} replicas already"
         return f"{self._wanted - running} will be started when those before them have drained"
 
