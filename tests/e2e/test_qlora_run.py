@@ -7,9 +7,9 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.e2e.harness import TinyRun
+from tests.extras import needs
 
-pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), needs("bitsandbytes", extra="qlora")]
 
 LORA = ("--model.lora.rank=4", "--model.lora.quantize=nf4", "--trainer.checkpoint_every=1")
 

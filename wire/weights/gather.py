@@ -1,13 +1,25 @@
-"""Whole tensors out of the shards of a trainer with several ranks."""
+"""Whole tensors out of the shards of a trainer with several ranks.
 
+Replicas read snapshots, too, and have no shards: what DTensor needs is imported where there is one.
+"""
+
+import sys
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
-from torch.distributed.tensor import DTensor, Replicate
 
 from headrace.wire.errors import TransientError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard["DTensor"]:
+    """Whether the tensor is a DTensor. The module is not imported for it: without it, no tensor is one."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def gather(tensors: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
@@ -20,21 +32,28 @@ def gather(tensors: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
     try:
         for tensor in tensors:
             plain = tensor.detach()
-            if isinstance(plain, DTensor):
-                everywhere = [Replicate()] * plain.device_mesh.ndim
-                cast = plain.to(dtype)
-                assert isinstance(cast, DTensor)
-                plain = cast.redistribute(placements=everywhere, async_op=True)
-            pending.append(plain)
+            pending.append(_started(plain, dtype) if is_sharded(plain) else plain)
         for whole in pending:
             yield _arrived(whole)
     except RuntimeError as error:
         raise TransientError(f"the gather of {len(tensors)} weights from all ranks failed: {error}") from error
 
 
+def _started(shard: "DTensor", dtype: torch.dtype) -> Tensor:
+    from torch.distributed.tensor import DTensor, Replicate
+
+    cast = shard.to(dtype)
+    assert isinstance(cast, DTensor)
+    return cast.redistribute(placements=[Replicate()] * cast.device_mesh.ndim, async_op=True)
+
+
 def _arrived(tensor: Tensor) -> Tensor:
     """Waits here, where a lost rank can be named, and not wherever the values are first used."""
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    if not is_sharded(tensor):
+        return tensor
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    local = tensor.to_local()
     if isinstance(local, AsyncCollectiveTensor):
         waited = local.wait()
         assert isinstance(waited, Tensor)

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headrace.wire.digests import XXH3
 from headrace.wire.errors import ContractError
 from headrace.wire.v1 import common_pb2
 from headrace.wire.weights.digest import algorithm_on, bucket_digest, dtype_name, plan_digest
-from headrace.wire.weights.gather import gather
+from headrace.wire.weights.gather import gather, is_sharded
 from headrace.wire.weights.groups import WeightGroup, partition, plain_group
 from headrace.wire.weights.staging import Staging, host_buffer, on_gpu
 
@@ -132,7 +131,7 @@ def _untied(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]
     """Drops tensors that came before under another name. A freed one may have left its address to another."""
     seen: dict[tuple[int, tuple[int, ...], torch.device], StorageWeakRef] = {}
     for name, tensor in named:
-        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        local = tensor.to_local() if is_sharded(tensor) else tensor
         key = (local.data_ptr(), tuple(tensor.shape), tensor.device)
         if local.numel() and key in seen and not seen[key].expired():  # type: ignore[no-untyped-call]
             continue

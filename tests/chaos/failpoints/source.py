@@ -1,6 +1,7 @@
 """The failpoints that the source has, and the effects beside which one must stand. Pure, but for reading the files."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,12 @@ EFFECTS = frozenset({"fsync", "rename", "replace", "xadd", "xack", "xclaim", "hi
 """Calls whose effect outlives the process."""
 
 
-def files() -> Iterator[tuple[str, ast.Module]]:
+@functools.cache
+def files() -> tuple[tuple[str, ast.Module], ...]:
     """Path and syntax tree of each module of services and wire."""
-    for room in ("services", "wire"):
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
-                yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+    found = [path for room in ("services", "wire") for path in sorted((ROOT / room).rglob("*.py"))]
+    written = [path for path in found if not path.name.endswith(("_pb2.py", "_pb2_grpc.py"))]
+    return tuple((str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in written)
 
 
 def points() -> set[str]:

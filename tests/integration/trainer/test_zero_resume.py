@@ -10,12 +10,15 @@ from safetensors.torch import save_file
 
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.optimizers import OPTIMIZERS, OptimizerOptions
+from tests.extras import needs
 from tests.integration.trainer.backends import work
 from tests.variants import keep
 
-pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")
-pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [
+    pytest.mark.timeout(200),
+    needs("deepspeed", extra="deepspeed"),
+    needs("bitsandbytes", extra="qlora"),
+]
 
 
 @pytest.fixture(scope="module")

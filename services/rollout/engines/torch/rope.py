@@ -5,7 +5,7 @@ of their projections are permuted once, which leaves all products of queries and
 one complex multiplication.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def rotation_table(config: "PreTrainedConfig", length: int, device: torch.device) -> Tensor:
-    """complex64 [length, head_dim / 2]: cos + i sin of the model's own rotary module, including its scaling."""
-    module = _rotary_module(config)
-    cos, sin = module(torch.zeros(1), torch.arange(length)[None])
-    half = cos.shape[-1] // 2
-    return torch.complex(cos[0, :, :half].float(), sin[0, :, :half].float()).to(device)
+    """complex64 [length, head_dim / 2]: cos + i sin, scaled, bit for bit those of the model's own rotary module.
+
+    The module is not used: its family comes with kernels and compilers, a second to import in each replica.
+    """
+    frequencies, scaling = _frequencies(config)
+    angles = torch.arange(length)[:, None].float() * frequencies
+    return torch.complex(angles.cos() * scaling, angles.sin() * scaling).to(device)
 
 
 def interleave(weight: Tensor, arch: Architecture) -> Tensor:
@@ -31,18 +33,16 @@ def interleave(weight: Tensor, arch: Architecture) -> Tensor:
     return weight.view(heads, 2, half, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
 
 
-def _rotary_module(config: "PreTrainedConfig") -> Any:
-    """The rotary module of the model; imports only its own family, since each takes a while to load."""
-    match config.model_type:
-        case "llama":
-            from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+def _frequencies(config: "PreTrainedConfig") -> tuple[Tensor, float]:
+    """float32 [head_dim / 2], radians a position, and the factor of cos and sin.
 
-            return LlamaRotaryEmbedding(config)
-        case "qwen2":
-            from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
+    Source: transformers' modeling_rope_utils, and `compute_default_rope_parameters` of each family for "default".
+    """
+    rope = config.rope_parameters
+    if rope["rope_type"] != "default":
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-            return Qwen2RotaryEmbedding(config)
-        case _:
-            from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
-
-            return Qwen3RotaryEmbedding(config)
+        frequencies, scaling = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config)
+        return frequencies, scaling
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 1.0 / (rope["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float) / width)), 1.0

@@ -48,17 +48,22 @@ def sources() -> dict[str, ast.Module]:
     }
 
 
+@functools.cache
+def nodes(module: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(module))
+
+
 def calls(module: ast.Module) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(module) if isinstance(node, ast.Call))
+    return (node for node in nodes(module) if isinstance(node, ast.Call))
 
 
 def is_rename(call: ast.Call) -> bool:
     """`os.replace(a, b)`, `shutil.move(a, b)`, `path.rename(b)`, `path.replace(b)`; `text.replace(a, b)` is another."""
-    if not isinstance(call.func, ast.Attribute):
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("rename", "renames", "replace", "move"):
         return False
     name, owner, given = call.func.attr, ast.unparse(call.func.value), len(call.args) + len(call.keywords)
     if owner in ("os", "shutil"):
-        return name in ("rename", "renames", "replace", "move")
+        return True
     return name in ("rename", "replace") and given == 1 and (not call.keywords or call.keywords[0].arg == "target")
 
 
@@ -87,8 +92,8 @@ def test_parquet_is_read_in_one_place():
     needs = ("import pyarrow.parquet", "from pyarrow import parquet", "from pyarrow import ArrowException, parquet")
     found = set()
     for name, module in sources().items():
-        typing = {id(node) for one in ast.walk(module) if is_typing(one) for node in ast.walk(one)}
-        imports = (one for one in ast.walk(module) if isinstance(one, ast.Import | ast.ImportFrom))
+        typing = {id(node) for one in nodes(module) if is_typing(one) for node in ast.walk(one)}
+        imports = (one for one in nodes(module) if isinstance(one, ast.Import | ast.ImportFrom))
         if any(ast.unparse(one).startswith(needs) for one in imports if id(one) not in typing):
             found.add(name)
     assert found == set(PARQUET)
@@ -119,25 +124,25 @@ def names() -> set[str]:
 
 def joined(module: ast.Module) -> Iterator[str]:
     """Texts that are joined to a path by `/`, or given to `Path`, `with_name` or `joinpath`."""
-    for node in ast.walk(module):
+    for node in nodes(module):
         parts: list[ast.expr] = []
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             parts = [node.left, node.right]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
-            "Path",
-            "with_name",
-            "joinpath",
-        ):
+        elif isinstance(node, ast.Call) and last_name(node.func) in ("Path", "with_name", "joinpath"):
             parts = node.args
         for part in parts:
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 yield part.value
 
 
+def last_name(called: ast.expr) -> str:
+    return called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+
+
 def texts(module: ast.Module) -> Iterator[str]:
     """All texts but docstrings."""
-    alone = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
-    for node in ast.walk(module):
+    alone = {id(node.value) for node in nodes(module) if isinstance(node, ast.Expr)}
+    for node in nodes(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
             yield node.value
 

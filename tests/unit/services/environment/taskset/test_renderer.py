@@ -1,10 +1,10 @@
 """The model's own template as a renderer of the package `renderers`."""
 
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from headrace.services.environment.taskset.renderer import OwnTemplateRenderer, TemplateRendererConfig
 from tests.unit.services.environment.rendering.qwen3 import QWEN3, tokenizer_of
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
@@ -23,13 +23,21 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return tokenizer_of(tmp_path_factory.mktemp("qwen3") / "model", QWEN3)
 
 
+@pytest.fixture(scope="module")
+def module() -> ModuleType:
+    # Not above: each worker of pytest imports this file, and verifiers takes seconds.
+    from headrace.services.environment.taskset import renderer
+
+    return renderer
+
+
 def ids(tokenizer: Any, text: str) -> list[int]:
     found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return found
 
 
-def test_a_turn_goes_on_from_the_ids_that_were_sampled(tokenizer: Any) -> None:
-    renderer = OwnTemplateRenderer(tokenizer)
+def test_a_turn_goes_on_from_the_ids_that_were_sampled(tokenizer: Any, module: ModuleType) -> None:
+    renderer = module.OwnTemplateRenderer(tokenizer)
     context = renderer.render_ids(ASKED, tools=TOOLS, add_generation_prompt=True)
     completion = [*ids(tokenizer, SAID), tokenizer.eos_token_id]
     parsed = renderer.parse_response(completion, tools=TOOLS, prompt_ids=context)
@@ -47,8 +55,8 @@ def test_a_turn_goes_on_from_the_ids_that_were_sampled(tokenizer: Any) -> None:
     assert SAID in tokenizer.decode(anew)
 
 
-def test_what_it_has_not_rendered_it_does_not_continue(tokenizer: Any) -> None:
-    renderer = OwnTemplateRenderer(tokenizer)
+def test_what_it_has_not_rendered_it_does_not_continue(tokenizer: Any, module: ModuleType) -> None:
+    renderer = module.OwnTemplateRenderer(tokenizer)
     assert renderer.bridge_to_next_turn([1, 2], [3], [HEARD], tools=TOOLS) is None
     context = renderer.render_ids(ASKED, tools=TOOLS, add_generation_prompt=True)
     completion = [*ids(tokenizer, SAID), tokenizer.eos_token_id]
@@ -59,17 +67,18 @@ def test_what_it_has_not_rendered_it_does_not_continue(tokenizer: Any) -> None:
     assert SAID not in tokenizer.decode(anew), "an episode knows what another one has said"
 
 
-def test_no_stop_token_of_the_run_is_left_in_what_was_said(tokenizer: Any) -> None:
+def test_no_stop_token_of_the_run_is_left_in_what_was_said(tokenizer: Any, module: ModuleType) -> None:
     other = tokenizer.convert_tokens_to_ids("<|endoftext|>")
     assert other != tokenizer.eos_token_id
-    renderer = OwnTemplateRenderer(tokenizer, TemplateRendererConfig(stop_token_ids=(other,)))
+    renderer = module.OwnTemplateRenderer(tokenizer, module.TemplateRendererConfig(stop_token_ids=(other,)))
     assert renderer.get_stop_token_ids() == [other, tokenizer.eos_token_id]
     for stop in renderer.get_stop_token_ids():
         assert renderer.parse_response([*ids(tokenizer, "46"), stop]).content == "46"
-    assert OwnTemplateRenderer(tokenizer).parse_response([*ids(tokenizer, "46"), other]).content == "46<|endoftext|>"
+    plain = module.OwnTemplateRenderer(tokenizer)
+    assert plain.parse_response([*ids(tokenizer, "46"), other]).content == "46<|endoftext|>"
 
 
-def test_a_call_that_cannot_be_read_leaves_the_text_whole(tokenizer: Any) -> None:
+def test_a_call_that_cannot_be_read_leaves_the_text_whole(tokenizer: Any, module: ModuleType) -> None:
     said = "<tool_call>\n{no}\n</tool_call>"
-    parsed = OwnTemplateRenderer(tokenizer).parse_response(ids(tokenizer, said), tools=TOOLS)
+    parsed = module.OwnTemplateRenderer(tokenizer).parse_response(ids(tokenizer, said), tools=TOOLS)
     assert parsed.content == said and [one.status for one in parsed.tool_calls] == ["invalid_json"]

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -49,6 +48,13 @@ def logits(model):
         return model(IDS).logits
 
 
+def with_adapter(model, folder):
+    # Not above: each worker of pytest imports this file, and peft takes seconds.
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, folder)
+
+
 @pytest.mark.parametrize("gradient_checkpointing", [False, True])
 def test_only_adapters_are_trained_and_the_base_stays(source, gradient_checkpointing):
     policy, backend = trained(source, gradient_checkpointing=gradient_checkpointing)
@@ -68,7 +74,7 @@ def test_the_export_is_the_merged_model_and_the_adapter_beside_it(source, tmp_pa
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
     torch.testing.assert_close(logits(merged), expected, atol=1e-5, rtol=0)
     assert (expected - logits(AutoModelForCausalLM.from_pretrained(source))).abs().max() > 1e-2
-    beside = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(source), tmp_path / "export" / "adapter")
+    beside = with_adapter(AutoModelForCausalLM.from_pretrained(source), tmp_path / "export" / "adapter")
     torch.testing.assert_close(logits(beside), expected, atol=1e-5, rtol=0)
     assert digest == weights_sha256(merged.named_parameters())
 
@@ -100,9 +106,7 @@ async def test_only_the_adapter_travels_and_the_torch_engine_scores_as_the_train
     assert not sender.routes.backends
     path = await sender.save(3)
     loaded = AutoModelForCausalLM.from_pretrained(source)
-    torch.testing.assert_close(
-        logits(PeftModel.from_pretrained(loaded, path)), logits(backend.module.model), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(logits(with_adapter(loaded, path)), logits(backend.module.model), atol=1e-5, rtol=0)
     assert json.loads((tmp_path / "weights" / "v000003" / "adapter_config.json").read_text())["r"] == 2
     engine = TorchEngine(source, max_rows=2)
     try:

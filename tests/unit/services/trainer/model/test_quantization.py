@@ -4,18 +4,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
-
-from bitsandbytes.nn import Linear4bit
-
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.loading import load_policy, load_rounded
 from headrace.services.trainer.model.quantization import quantized_weights
 from headrace.wire.settings import LoraTable
 from headrace.wire.weights import weights_sha256
+from tests.extras import needs
 from tests.unit.services.trainer.builders import tiny_folder
 
+pytestmark = needs("bitsandbytes", extra="qlora")
 TABLE = LoraTable(rank=2, alpha=8, targets=("q_proj", "down_proj"), quantize="nf4")
 IDS = torch.tensor([[3, 7, 11, 2, 5, 19]])
 
@@ -82,6 +80,9 @@ def test_the_engines_base_is_what_the_4_bit_layers_compute_with(tmp_path, dtype,
     load_rounded(source, device="cpu", dtype=dtype).save_pretrained(tmp_path / "base")
     plain = load_file(tmp_path / "base" / "model.safetensors")
     assert all(tensor.dtype == dtype for tensor in plain.values()) and ("lm_head.weight" in plain) is not tied
+    # Not above: each worker of pytest imports this file.
+    from bitsandbytes.nn import Linear4bit
+
     linears = [(n, m) for n, m in policy.model.named_modules() if isinstance(m, Linear4bit)]
     assert len(linears) == 7
     for name, module in linears:

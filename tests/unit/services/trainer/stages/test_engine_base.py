@@ -2,13 +2,12 @@
 
 import json
 
-import pytest
-
-pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
-
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.engine_base import write_engine_base
+from tests.extras import needs
 from tests.unit.services.trainer.builders import tiny_folder
+
+pytestmark = needs("bitsandbytes", extra="qlora")
 
 
 def settings(folder, dtype="float32"):
