@@ -121,14 +121,14 @@ def measure(samples: Sequence[Sample], workers: int, timeout_s: float, rounds: i
     if len(scores) > 1:
         raise SystemExit("the verdicts differ")
     return {
-        "sandbox": _told(ours),
-        "every_test": _told(every) | _ratios(every, ours),
-        "first_failure": _told(first) | _ratios(first, ours),
+        "sandbox": _summary(ours),
+        "every_test": _summary(every) | _ratios(every, ours),
+        "first_failure": _summary(first) | _ratios(first, ours),
         "passed": sum(score == 1.0 for score in ours[0].scores),
     }
 
 
-def _told(found: Sequence[Spent]) -> dict[str, float]:
+def _summary(found: Sequence[Spent]) -> dict[str, float]:
     return {
         "wall_s": round(statistics.median(spent.wall_s for spent in found), 3),
         "cpu_s": round(statistics.median(spent.cpu_s for spent in found), 3),

@@ -4,9 +4,9 @@
 
 Both runs are synthetic, the service and the browser are real processes on this machine. "Loaded" is from the
 navigation to the first frame in which every chart is drawn, with an empty cache; the service has read the run before,
-as it has in life (how long that takes is told too). Frames are those of a list that is scrolled by wheel for some
+as it has in life (how long that takes is reported too). Frames are those of a list that is scrolled by wheel for some
 seconds: a stutter is a frame of more than 50 ms, at 60 frames a second three in a row that were missed. On a busy
-machine frames are late for want of a core; how long the page's own thread computes for a frame tells what is its share.
+machine frames are late for want of a core; how long the page's own thread computes for a frame shows its share.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """How a number grows with the steps of a run: a slope with its 95% interval. Pure.
 
-`growth` judges; `drift` tells of a count that grew, such as descriptors, whether it changed a few times or again and
+`growth` judges; `drift` finds of a count that grew, such as descriptors, whether it changed a few times or again and
 again.
 """
 

@@ -248,7 +248,7 @@ def child(log: Path, *command: object, python: bool = True) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """A loopback port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -95,7 +95,7 @@ async def orchestrator_app(folder: Path) -> FastAPI:
         {"run_dir": run, "orchestrator": {"operator_token_file": token, "chat": chat}}
     )
     files = Files.of(run, run / "model")
-    for reader in (files.curves, files.evals, files.log, files.shelf):
+    for reader in (files.curves, files.evals, files.log, files.rollouts):
         await reader.look()
     store = Store(folder / "state.sqlite")
     state, registry = RunState(store, max_steps=20), Registry(60.0)

@@ -12,20 +12,20 @@ import sys
 import time
 
 _LOOK_S = 1.0
-_TELL_S = 30.0
+_PRINT_S = 30.0
 _CONNECT_S = 5.0
 
 
 def await_address(host: str, port: int, seconds: float, who: str) -> bool:
-    """Returns whether a connection is accepted within `seconds`; while none is, logs a line every `_TELL_S` seconds."""
-    end, told = time.monotonic() + seconds, 0.0
+    """Returns whether a connection is accepted within `seconds`; while none is, prints one every `_PRINT_S` seconds."""
+    end, printed_at = time.monotonic() + seconds, 0.0
     while problem := _problem(host, port):
         now = time.monotonic()
         if now > end:
             _say(f"gave up after {seconds:g} s: {who} does not listen at {host}:{port} ({problem}): see its log")
             return False
-        if now - told > _TELL_S:
-            told = now
+        if now - printed_at > _PRINT_S:
+            printed_at = now
             _say(f"waiting for {who} at {host}:{port} ({problem}), {end - now:.0f} s more")
         time.sleep(_LOOK_S)
     return True

@@ -13,24 +13,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _LOOK_S = 0.5
-_TELL_S = 30.0
+_PRINT_S = 30.0
 _LATE_S = 60.0
 
 
 def await_files(paths: Sequence[Path], seconds: float, writer: str) -> bool:
-    """Returns whether all files exist within `seconds`; while one is missing, names it every `_TELL_S` seconds.
+    """Returns whether all files exist within `seconds`; while one is missing, names it every `_PRINT_S` seconds.
 
     After `_LATE_S` seconds the line adds that the writer may have failed: nothing else would say so here.
     """
-    began, told = time.monotonic(), 0.0
+    began, printed_at = time.monotonic(), 0.0
     end = began + seconds
     while missing := [path for path in paths if not path.is_file()]:
         now = time.monotonic()
         if now > end:
             _say(f"gave up after {seconds:g} s: there is no {missing[0]}; it is written by {writer}: see its log")
             return False
-        if now - told > _TELL_S:
-            told = now
+        if now - printed_at > _PRINT_S:
+            printed_at = now
             hint = f"; if {writer} has failed, it never comes: see its log" if now - began > _LATE_S else ""
             _say(f"waiting for {missing[0]}, written by {writer}, {end - now:.0f} s more{hint}")
         time.sleep(_LOOK_S)

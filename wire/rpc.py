@@ -121,12 +121,12 @@ class _Health:
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: object
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        told = None
+        last = None
         while True:
             status = self._status(request.service)
-            if status != told:
+            if status != last:
                 yield health_pb2.HealthCheckResponse(status=status)
-            told = status
+            last = status
             await asyncio.sleep(_WATCH_S)
 
     def _status(self, service: str) -> "health_pb2.HealthCheckResponse.ServingStatus":

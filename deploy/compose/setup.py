@@ -2,7 +2,7 @@
 
     setup.py BROKER GRAFANA TOKENS [SERVICE=GID ...] [tls=RUN_ID]
 
-BROKER gets the broker's password, GRAFANA that of its admin: files of mode 0400, owned by whoever runs this; the group
+BROKER gets the broker's password, GRAFANA that of its admin: files of mode 0400, owned by this user; the group
 of the runs reads the broker's URL. TOKENS has a folder for each service, and `user` for people: each gets its token and
 the digests of all. The token of a SERVICE with a user of its own is given to its group. A password or token that is
 there is kept; what follows from it is written anew. Status 2, and a line for each folder that is of no use.

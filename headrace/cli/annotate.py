@@ -27,12 +27,12 @@ def annotate(
         page = live_page(run_dir)
         if page:
             output.say(f"the run is alive, its orchestrator serves the page: {page}")
-            _tell(output, page)
+            _print_address(output, page)
         else:
             serve_annotation(run_dir, port, inherited(), output)
 
 
-def _tell(output: Output, page: str) -> None:
+def _print_address(output: Output, page: str) -> None:
     if output.json:
         output.result(json_line({"url": page}))
 
@@ -60,7 +60,7 @@ def serve_annotation(run_dir: Path, port: int, environment: Mapping[str, str], o
 
     def ready() -> None:
         output.say(f"judge completions at {page} (Ctrl-C ends it)")
-        _tell(output, page)
+        _print_address(output, page)
 
     serve_page(argv, port, RunPaths(run_dir).log("annotate"), environment, ready)
     pairs = RunPaths(run_dir).ranked_pairs

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace.cli.common import Json, RunDir, json_line, reported_errors
-from headrace.cli.completion import DottedCommand, tell_completion
+from headrace.cli.completion import DottedCommand, completion_text
 from headrace.cli.dry_run import end_dry_run
 from headrace.cli.verbs import add_verbs
 from headrace.config.resolve import Resolved, resolve
@@ -49,8 +49,8 @@ def run(arguments: Sequence[str]) -> int:
     """Runs a command line; returns its exit status. The user's mistakes are reported, not raised."""
     signal.signal(signal.SIGTERM, _interrupt)
     words, overrides = split_overrides(arguments)
-    if told_completion := tell_completion(words):
-        Output.choose(json=False).result(told_completion)
+    if text := completion_text(words):
+        Output.choose(json=False).result(text)
         return FINISHED
     command = typer.main.get_command(app)
     try:

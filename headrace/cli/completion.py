@@ -42,8 +42,8 @@ def settings(incomplete: str) -> list[str]:
     return [f"--{name}" for name in _names(RunFile, "") if name.startswith(wanted) and "." in name]
 
 
-def tell_completion(words: Sequence[str]) -> str | None:
-    """What `--show-completion SHELL` and `--install-completion SHELL` say; None for any other command line.
+def completion_text(words: Sequence[str]) -> str | None:
+    """What `--show-completion SHELL` and `--install-completion SHELL` print; None for any other command line.
 
     Without a shell's name Typer finds out which one it runs in.
     """

@@ -28,7 +28,7 @@ def dashboard(
         address = live_address(run_dir)
         if address:
             output.say(f"the run is alive, its orchestrator serves the dashboard: {address}/")
-            _tell(output, address)
+            _print_address(output, address)
             _open(address, open_)
             return
         port = choose_port(port)
@@ -37,7 +37,7 @@ def dashboard(
 
         def ready() -> None:
             output.say(f"the dashboard is at {address}/ (Ctrl-C ends it)")
-            _tell(output, address)
+            _print_address(output, address)
             _open(address, open_)
 
         # Not in the run directory: to look at a run changes nothing in it, and it may be read-only.
@@ -45,7 +45,7 @@ def dashboard(
             serve_page(argv, port, Path(folder) / "dashboard.log", inherited(), ready)
 
 
-def _tell(output: Output, address: str) -> None:
+def _print_address(output: Output, address: str) -> None:
     if output.json:
         output.result(json_line({"url": f"{address}/"}))
 

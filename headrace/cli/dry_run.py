@@ -30,8 +30,8 @@ def end_dry_run(
     else:
         output.say(f"everything is in order; nothing was started. Prepared in {run_dir}")
     if output.json:
-        reported_errors = {"ok": not lacks, "lacks": lacks, "run_dir": str(run_dir), **dataclasses.asdict(facts)}
-        output.result(json_line(reported_errors))
+        result = {"ok": not lacks, "lacks": lacks, "run_dir": str(run_dir), **dataclasses.asdict(facts)}
+        output.result(json_line(result))
     return FAILED if lacks else FINISHED
 
 
@@ -39,9 +39,9 @@ def lines(findings: Sequence[Finding]) -> tuple[list[str], list[str]]:
     """Returns the names of failed checks, and one line for each failure and warning. Pure."""
     lacks = [one.name for one in findings if one.level is Level.FAIL]
     kinds = {Level.FAIL: "lacks", Level.WARN: "warning"}
-    reported_errors = [
+    words = [
         f"{kinds[one.level]}: {one.name}: {' '.join(one.said.split())}; {one.fix}"
         for one in findings
         if one.level in kinds
     ]
-    return lacks, reported_errors
+    return lacks, words

@@ -11,7 +11,7 @@ from headrace.config.diff import kept_tables
 from headrace.inspect.explain.gather import gather, prompt_of
 from headrace.inspect.explain.names import Wanted, parse_name
 from headrace.inspect.explain.show import show
-from headrace.inspect.explain.story import Story, tell
+from headrace.inspect.explain.story import Story, build_story
 from headrace.inspect.screen import show_table
 from headrace.inspect.status import look
 from headrace.run.execute import Output
@@ -43,7 +43,7 @@ def explain_in(name: str, run_dir: Path) -> Story:
     found = gather(run_dir, wanted.group_id)
     if not found.events and found.batch is None and found.dropped is None:
         raise ConfigError(f"{wanted.group_id} was never issued{_newest(wanted, found.newest_issued)}")
-    story = tell(wanted, found, status)
+    story = build_story(wanted, found, status)
     if wanted.rollout is not None and found.rollouts and not story.rollouts:
         raise ConfigError(f"{wanted.group_id} has rollouts 0 to {len(found.rollouts) - 1}, not {wanted.rollout}")
     if not story.prompt:

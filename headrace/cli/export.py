@@ -47,7 +47,7 @@ def export_model(
         raise ConfigError(f"{out} contains files that are not a model's: choose another folder with --out")
     table = ExportTable(step=-1 if step is None else step, target=out.resolve() if out else Path())
     settings = ExportSettings.model_validate(_shared(run_dir) | {"export": table})
-    told_back = run_child(
+    printed = run_child(
         "the export",
         "headrace.services.trainer",
         "--export",
@@ -55,7 +55,7 @@ def export_model(
         environment=environment,
         timeout_s=_TIMEOUT_S,
     )
-    found: dict[str, Any] = json.loads(told_back.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
     return found
 
 

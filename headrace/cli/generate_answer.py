@@ -76,7 +76,7 @@ def answer_from_checkpoint(
             rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
             chat=table,
         )
-        reported_errors = run_child(
+        printed = run_child(
             "the answer",
             "headrace.services.rollout",
             "--chat",
@@ -84,7 +84,7 @@ def answer_from_checkpoint(
             environment=environment,
             timeout_s=ANSWER_S,
         )
-    found: dict[str, Any] = json.loads(reported_errors.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
     return found
 
 

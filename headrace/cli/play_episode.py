@@ -142,15 +142,15 @@ def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str], folder:
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
     assert process.stdout is not None
-    end, told = time.monotonic() + _START_S, b""
+    end, printed = time.monotonic() + _START_S, b""
     while (left := end - time.monotonic()) > 0 and select.select([process.stdout], [], [], left)[0]:
         # Not `readline`: what it has buffered is nothing that `select` sees, and it waits for the end of a line.
         part = os.read(process.stdout.fileno(), 1 << 16)
         if not part:
             words = log.read_text(encoding="utf-8", errors="replace")
             raise ChildFailedError("the engine", process.wait(10), last_words(words))
-        told += part
-        for line in told.split(b"\n")[:-1]:
+        printed += part
+        for line in printed.split(b"\n")[:-1]:
             if line.startswith(b'{"port"'):
                 return int(json.loads(line)["port"])
     raise WaitTimeoutError("the engine to start", _START_S)

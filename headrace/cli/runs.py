@@ -116,8 +116,8 @@ def _compared(found: Sequence[RunFacts], dropped: Sequence[dict[str, int]]) -> T
         ("held-out accuracy", _accuracy),
         ("best accuracy", lambda one: "-" if one.eval_best is None else f"{one.eval_best:.1%}"),
     ]
-    for title, tell in rows:
-        table.add_row(title, *(tell(one) for one in found))
+    for title, cell in rows:
+        table.add_row(title, *(cell(one) for one in found))
     for title, key, form in _LAST:
         if any(key in one.last for one in found):
             table.add_row(title, *(format(one.last[key], form) if key in one.last else "-" for one in found))

@@ -34,6 +34,8 @@ def read_rows(path: str, *, subset: str, split: str) -> Iterator[DataRow | DataE
         raise DataError(f"{path}: there is no such file")
     if file.is_dir():
         raise DataError(f"{path}: is a folder; give a .jsonl, .json or .parquet file, or a `datasets` id")
+    if not file.is_file():
+        raise DataError(f"{path}: is no regular file: a pipe or a device may never end; write it to a file first")
     if file.suffix == ".parquet":
         return _parquet(file)
     return _json(file)
@@ -76,6 +78,8 @@ def _json_array(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
         rows = json.loads(data)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(f"{file.name}: not valid JSON: {error}") from None
+    except ValueError as error:
+        raise DataError(f"{file.name}: {_too_long(error)}") from None
     except RecursionError:
         raise DataError(f"{file.name}: {_TOO_DEEP}") from None
     for index, values in enumerate(rows):
@@ -93,10 +97,17 @@ def _json_lines(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
             yield DataError(f"{place}: not UTF-8: {error.reason} at byte {error.start}")
         except json.JSONDecodeError as error:
             yield DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}")
+        except ValueError as error:
+            yield DataError(f"{place}: {_too_long(error)}")
         except RecursionError:
             yield DataError(f"{place}: {_TOO_DEEP}")
         else:
             yield _row(place, values)
+
+
+def _too_long(error: ValueError) -> str:
+    """Python reads no whole number of more digits than its limit; JSON has none."""
+    return f"a number is too long ({str(error).partition(';')[0]}): write it as text"
 
 
 def _row(place: str, values: object) -> DataRow | DataError:

@@ -21,7 +21,7 @@ def all_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> l
 
 def machine_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> list[Check]:
     """Checks whose result depends on the machine, not only on the config."""
-    reboot = "the driver hangs: dmesg tells why; a reboot is often the way out"
+    reboot = "the driver hangs: dmesg shows why; often only a reboot helps"
     return [
         Check(name="python", look=software.interpreter),
         Check(name="packages", look=software.packages),

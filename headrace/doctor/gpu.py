@@ -78,7 +78,7 @@ def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
     if not devices:
         return ok("torch", f"{said}; gloo works")
     if found["nccl_error"]:
-        fix = "NCCL_DEBUG=INFO tells the reason; most often more shared memory or a newer driver helps"
+        fix = "NCCL_DEBUG=INFO prints the reason; most often more shared memory or a newer driver helps"
         return fail("torch", f"{said}; NCCL {found['nccl']}: {found['nccl_error']}", fix)
     busy = [number for number, one in enumerate(devices) if one["free"] < one["total"] // 2]
     if busy:

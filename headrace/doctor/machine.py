@@ -117,7 +117,7 @@ def clock() -> Finding:
         return fail("clock", f"it says {year}: certificates and times will be wrong", "set the clock")
     state = _clock_state()
     if state is None:
-        return note("clock", "this system does not tell whether it is synchronized")
+        return note("clock", "this system does not report whether it is synchronized")
     if state == _TIME_ERROR:
         fix = "run chrony or systemd-timesyncd on the host; one machine alone does not mind"
         return warn("clock", "it is not synchronized: times of several machines cannot be compared", fix)

@@ -19,7 +19,7 @@ from headrace.supervisor.once import ChildFailedError, child_environment, python
 from headrace.wire.errors import ConfigError, HeadraceError
 
 _OLDEST = (3, 11)
-_TOLD = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
+_SHOWN = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
 _SANDBOX_S = 60.0
 _VENV_S = 60.0
 
@@ -36,15 +36,15 @@ def interpreter() -> Finding:
 
 def packages() -> Finding:
     """Checks that all packages of the `demo` extra are installed, in a version that fits."""
-    told = ", ".join(f"{name} {version}" for name in _TOLD if (version := _version(name)))
+    said = ", ".join(f"{name} {version}" for name in _SHOWN if (version := _version(name)))
     fix = "pip install 'headrace[demo]' (in a checkout: pip install -e '.[demo]' -c constraints.txt)"
     try:
         missing = list(_unmet("headrace", {"demo"}, set()))
     except metadata.PackageNotFoundError:
-        return fail("packages", f"{told}; headrace itself is not installed, so what it needs is not known", fix)
+        return fail("packages", f"{said}; headrace itself is not installed, so what it needs is not known", fix)
     if missing:
-        return fail("packages", f"{told}; missing or of another version: {', '.join(missing)}", fix)
-    return ok("packages", told)
+        return fail("packages", f"{said}; missing or of another version: {', '.join(missing)}", fix)
+    return ok("packages", said)
 
 
 def extras(wants: Wants) -> Finding:
@@ -111,9 +111,9 @@ def _one_nccl(wants: Wants, said: str, *, ours: str, theirs: str) -> Finding:
     if not (ours or theirs):
         # Built from source, or from a distribution: their NCCL is known only at run time.
         return ok("sglang", f"{said}; no package reports its NCCL version, neither there nor here")
-    told = f"{said}; NCCL {theirs or 'unknown'} there and {ours or 'unknown'} here: weights go over gloo, not NCCL"
+    words = f"{said}; NCCL {theirs or 'unknown'} there and {ours or 'unknown'} here: weights go over gloo, not NCCL"
     fix = f"`make gpu` installs both with one NCCL; or, beside this SGLang, {_same_torch(said)}"
-    return warn("sglang", told, fix)
+    return warn("sglang", words, fix)
 
 
 def _same_torch(said: str) -> str:

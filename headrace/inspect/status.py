@@ -190,13 +190,13 @@ def _is_near(host: str) -> bool:
 
 
 async def _ask(port: int) -> RunStatus | None:
-    readiness = ReadinessClient()
+    client = ReadinessClient()
     try:
-        return await readiness.status(port)
+        return await client.status(port)
     except TransientError:
         return None
     finally:
-        await readiness.close()
+        await client.close()
 
 
 def _json_file(path: Path) -> dict[str, JsonValue]:

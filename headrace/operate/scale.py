@@ -18,15 +18,15 @@ def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
         raise ConfigError(f"{service!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
     number = check_count(count)
     folder = run_dir or the_live_run(_USUAL)
-    reported_errors = supervisor(folder)
-    if not reported_errors:
+    record = supervisor(folder)
+    if not record:
         raise ConfigError(
             f"no run is alive in {folder}: start one with `headrace train`, or continue one with --resume"
         )
-    if "control" not in reported_errors:
+    if "control" not in record:
         raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
     request = {"verb": "scale", "service": service, "count": number}
-    return asyncio.run(ask(Path(str(reported_errors["control"])), request, _ANSWER_S))
+    return asyncio.run(ask(Path(str(record["control"])), request, _ANSWER_S))
 
 
 def the_live_run(folder: Path) -> Path:

@@ -71,7 +71,7 @@ def as_text(found: Sequence[Description], *, whole: bool) -> str:
         return "\n\n".join(_page(one) for one in found)
     width = max(len(one.name) for one in found)
     lines = [f"{one.name:<{width}}  {one.use}" for one in found]
-    return "\n".join([*lines, "", "headrace algorithms NAME tells all of one"])
+    return "\n".join([*lines, "", "headrace algorithms NAME describes one in full"])
 
 
 def _page(one: Description) -> str:

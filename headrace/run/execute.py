@@ -79,7 +79,7 @@ def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
 async def _supervise(prepared: PreparedRun, screen: Screen) -> RunOutcome:
     start_threads()
     control, table = Control(prepared.run_dir), prepared.config.supervisor
-    prepared.lock.tell(control=str(control.path))
+    prepared.lock.record(control=str(control.path))
     supervisor = Supervisor(
         prepared.run_dir,
         prepared.plans,

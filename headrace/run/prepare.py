@@ -85,11 +85,11 @@ def prepare_elsewhere(
     try:
         if to_make and not (goes_on and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
-        told = _without_password(config)
-        data = from_json(prepare_files(told, run_dir, env, keep=goes_on, file=RunPaths.prompts.name))
-        check_rows(told, run_dir, env)
-        place = _layout(told, run_dir, data, orchestrator, check_same_environment(resolved, run_dir))
-        write_engine_base(resolved, run_dir, env, settings=_write(told, place, "trainer"))
+        shown = _without_password(config)
+        data = from_json(prepare_files(shown, run_dir, env, keep=goes_on, file=RunPaths.prompts.name))
+        check_rows(shown, run_dir, env)
+        place = _layout(shown, run_dir, data, orchestrator, check_same_environment(resolved, run_dir))
+        write_engine_base(resolved, run_dir, env, settings=_write(shown, place, "trainer"))
         _share(run_dir, environment)
         played_by = ("environment",) if config.environment.on else ()
         folders.make_event_folders(run_dir, ("reward", *played_by), event_groups)
@@ -97,7 +97,7 @@ def prepare_elsewhere(
         _copy_tokenizer(config.model.path, run_dir)
         # The orchestrator's comes last: a process that waits for it waits for all of them.
         for service in ("reward", "rollout", *played_by, "orchestrator"):
-            _write(told, place, service)
+            _write(shown, place, service)
     except BaseException:
         folders.drop_stage(run_dir)
         folders.take_away(absent)

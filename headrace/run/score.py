@@ -21,7 +21,7 @@ from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.settings import RunTable
 
-Tell = Callable[[Mapping[str, object]], None]
+ShowProgress = Callable[[Mapping[str, object]], None]
 """Callback that receives the progress repeatedly."""
 
 
@@ -46,7 +46,7 @@ def table_of(name: str, options: Mapping[str, object], given: RewardTable | None
 
 
 @contextmanager
-def scoring_bar(console: Console) -> Iterator[Tell]:
+def scoring_bar(console: Console) -> Iterator[ShowProgress]:
     """Shows the progress on a terminal."""
     columns = (
         TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[mean]}"),
@@ -55,11 +55,11 @@ def scoring_bar(console: Console) -> Iterator[Tell]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("scoring", total=None, mean="")
 
-        def tell(found: Mapping[str, Any]) -> None:
+        def show(found: Mapping[str, Any]) -> None:
             mean = "" if found["mean"] is None else f"mean {found['mean']:.3f}"
             bar.update(task, total=found["total"], completed=found["done"], mean=found["waiting"] or mean)
 
-        yield tell
+        yield show
 
 
 def reward_table(file: Path | None, arguments: Sequence[str], environment: Mapping[str, str]) -> RewardTable | None:
@@ -87,7 +87,7 @@ def parse_options(texts: list[str]) -> dict[str, object]:
 
 
 def score_file(
-    table: RewardTable, source: Path, target: Path, environment: Mapping[str, str], tell: Tell
+    table: RewardTable, source: Path, target: Path, environment: Mapping[str, str], show: ShowProgress
 ) -> dict[str, object]:
     """Scores `source` into `target`; returns the final progress. Raises ConfigError, DataError, ChildFailedError."""
     if not source.is_file():
@@ -103,10 +103,10 @@ def score_file(
             "headrace.services.reward", "--config", str(config), "--score", str(source.resolve()), "--output",
             str(target.resolve()),
         )  # fmt: skip
-        return _follow(argv, env, Path(folder) / "log", tell)
+        return _follow(argv, env, Path(folder) / "log", show)
 
 
-def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, tell: Tell) -> dict[str, object]:
+def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, show: ShowProgress) -> dict[str, object]:
     """Runs the child to its end and passes its progress on. It dies with this process."""
     last: dict[str, object] = {}
     with log.open("wb") as errors:
@@ -123,7 +123,7 @@ def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, tell: Tell) -
             assert child.stdout is not None
             for line in child.stdout:
                 last = json.loads(line)
-                tell(last)
+                show(last)
             status = child.wait()
         finally:
             if child.poll() is None:
@@ -138,10 +138,10 @@ def _failure(status: int, log: str) -> Exception:
     """Converts the last line of the child's log to the error that it reports."""
     lines = [line for line in log.splitlines() if line.strip()]
     try:
-        told = json.loads(lines[-1])
+        record = json.loads(lines[-1])
     except (IndexError, json.JSONDecodeError):
-        told = None
-    if not isinstance(told, dict):
+        record = None
+    if not isinstance(record, dict):
         return ChildFailedError("scoring", status, lines[-1] if lines else "it printed nothing")
-    message = str(told.get("error", told.get("exception", lines[-1])))
-    return DataError(message) if told.get("event") == "refused" else ChildFailedError("scoring", status, message)
+    message = str(record.get("error", record.get("exception", lines[-1])))
+    return DataError(message) if record.get("event") == "refused" else ChildFailedError("scoring", status, message)

@@ -25,11 +25,11 @@ class RunLock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            owner = _told(self._path).get("pid", "unknown")
+            owner = _read_record(self._path).get("pid", "unknown")
             raise ConfigError(f"{what or run_dir} is in use by another headrace (pid {owner})") from None
-        self.tell()
+        self.record()
 
-    def tell(self, **more: str) -> None:
+    def record(self, **more: str) -> None:
         """Writes the holder's pid, and `more` about it, to the file for other processes."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), **more}).encode() + b"\n", 0)
@@ -78,15 +78,15 @@ def supervisor(run_dir: Path) -> dict[str, object]:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _told(path)
+        return _read_record(path)
     finally:
         os.close(file)
     return {}
 
 
-def _told(path: Path) -> dict[str, object]:
+def _read_record(path: Path) -> dict[str, object]:
     try:
-        told = json.loads(path.read_text())
+        record = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return record if isinstance(record, dict) else {}

@@ -18,6 +18,9 @@ from headrace.wire.lifecycle import die_with_parent, wait_for
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 
+_OF_EVERY_LINE = frozenset({"event", "level", "timestamp", "run_id", "service", "instance", "logger_name", "logger"})
+"""Fields of a structured log line that say nothing of what happened."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlan:
@@ -164,9 +167,14 @@ def fault_in(path: Path) -> str:
 
 
 def _readable(line: str) -> str:
-    """Shortens a structured log line to its error, or to the end of its traceback; returns others unchanged."""
+    """Shortens a structured log line to its error, a traceback's end or its own fields; returns others unchanged."""
     try:
         fields = json.loads(line)
-        return f"{fields['event']}: {fields.get('error') or fields['exception'].strip().splitlines()[-1]}"
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        event = fields["event"]
+        error = fields.get("error") or fields.get("exception", "").strip().rpartition("\n")[2]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return line
+    if error:
+        return f"{event}: {error}"
+    own = [f"{name}={value}" for name, value in fields.items() if name not in _OF_EVERY_LINE]
+    return " ".join([str(event), *own])

@@ -140,11 +140,11 @@ class ProcessMonitor:
         if self._prepare is None:
             return
         try:
-            told = self._prepare(early)
+            notice = self._prepare(early)
         except OSError as error:
             raise RunFailedError(f"{self.plan.name} cannot be started: {error}") from error
-        if told:
-            self._notice(told)
+        if notice:
+            self._notice(notice)
 
     async def _spawn(self) -> ServiceProcess:
         try:

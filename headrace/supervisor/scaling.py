@@ -68,19 +68,19 @@ class Scaling:
             return
         for name, error in self._processes.take_failed(self._belongs):
             self._give_up(self._index(name), str(error))
-        seats = self._seats(self._wanted)
-        for index in seats:
+        indices = self._indices(self._wanted)
+        for index in indices:
             if self._processes.monitor(self._name(index)) is None and not self._start_one(index):
                 return
         # A low one that is tried again may fail: until it works, those above it do.
-        if not all(self._processes.has_been_ready(self._name(index)) for index in seats):
+        if not all(self._processes.has_been_ready(self._name(index)) for index in indices):
             return
         for name in self._processes.staying(self._belongs):
-            if self._index(name) not in seats:
+            if self._index(name) not in indices:
                 self._processes.dismiss(name, self._grace_s)
                 self._notice(f"{name} drains")
 
-    def _seats(self, count: int) -> list[int]:
+    def _indices(self, count: int) -> list[int]:
         """The lowest numbers of so many replicas, without those that were given up."""
         free = (index for index in itertools.count() if not self._processes.was_given_up(self._name(index)))
         return list(itertools.islice(free, count))

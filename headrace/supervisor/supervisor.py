@@ -170,9 +170,9 @@ class Supervisor:
         scaling = self._scaling.get(str(service))
         if scaling is None or self._signals.asked.is_set():
             raise ConfigError("this run is ending: it cannot be scaled")
-        told = len(self._notices)
+        before = len(self._notices)
         scaling.ask(count)
-        return self._notices[told:] or [scaling.situation()]
+        return self._notices[before:] or [scaling.situation()]
 
     async def _watch(self, observe: Callable[[View], None]) -> RunOutcome:
         while True:

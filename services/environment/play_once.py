@@ -46,7 +46,7 @@ async def play_once(settings: PlayOnceSettings) -> dict[str, object]:
             await asyncio.gather(following, return_exceptions=True)
         await cast.pool.close()
         await turns.close()
-    return _told(rollout, lambda ids: [tokenizer.decode([one]) for one in ids])
+    return _record_of(rollout, lambda ids: [tokenizer.decode([one]) for one in ids])
 
 
 def _place(settings: PlayOnceSettings) -> pb.ReplicaPlace:
@@ -80,7 +80,7 @@ def _prompt(settings: PlayOnceSettings) -> PromptGroup:
     )
 
 
-def _told(rollout: Rollout, decode: Decode) -> dict[str, object]:
+def _record_of(rollout: Rollout, decode: Decode) -> dict[str, object]:
     assert rollout.episode is not None
     mask = rollout.trained_mask.tolist()
     view = episode_view(episode_text(rollout.episode), mask, decode)

@@ -70,7 +70,7 @@ class EpisodeGroups(Generic[ChildT]):
         return max(self._limit - (in_flight - self._held), 0) if self._directory.serves(0) else 0
 
     async def handle(self, message: Message) -> list[Put]:
-        """Plays one group; raises HandBack if no replica serves the weights that it needs."""
+        """Plays one group; raises HandBack if no replica served the weights that it needs."""
         prompt, header = message.body, message.header
         if not isinstance(prompt, PromptGroup) or prompt.environment is None:
             raise ContractError(
@@ -131,7 +131,12 @@ class EpisodeGroups(Generic[ChildT]):
             return lost_rollout(name, str(error))
 
     async def _hold(self, min_version: int, header: Header) -> None:
-        """Waits up to `hold_s` for the weights that the group needs: they are most likely being published."""
+        """Waits up to `hold_s` for the weights that the group needs: they are most likely being published.
+
+        Raises HandBack then and when they have come. Groups that waited are read again in the order of the stream: a
+        later one, held for the next version, would else take the place of an earlier one that was handed back because
+        this worker had its share, and for which the trainer waits.
+        """
         if self._directory.serves(min_version):
             return
         self._count(0, 1)
@@ -143,8 +148,7 @@ class EpisodeGroups(Generic[ChildT]):
             raise HandBack(str(error), _AWAY_S) from error
         finally:
             self._count(0, -1)
-        if self._in_flight - self._held > self._limit:
-            raise HandBack("this worker has its share already")
+        raise HandBack(f"{what} are served")
 
     def _count(self, change: int, held: int = 0) -> None:
         self._in_flight += change

@@ -82,7 +82,7 @@ class EnvironmentTable(Table):
     """Further folders that environments and tools may read; of all others they see Python's and the copy of `path`."""
     variables: tuple[str, ...] = ()
     """Names of environment variables that they are given, such as a key of an API; of all others they see a few that
-    tell where programs and certificates are."""
+    name the places of programs and certificates."""
 
     @property
     def on(self) -> bool:

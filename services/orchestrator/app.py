@@ -59,16 +59,16 @@ async def serve(settings: OrchestratorSettings) -> int:
     clients = Clients()
     prompts = PromptStream(broker, store)
     table = settings.orchestrator
-    beginning = StartGate(
+    start_gate = StartGate(
         registry, replicas=table.first_replicas, deadline_s=table.first_replicas_s, now=time.monotonic()
     )
-    issuer = Issuer(settings, rows, store, state, broker, prompts, clients, events, beginning)
+    issuer = Issuer(settings, rows, store, state, broker, prompts, clients, events, start_gate)
     publisher = PublicationCoordinator(state, registry, clients, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
     run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, clients)
-    run.tell_end_again()
+    run.repeat_end()
     status = Status(store, state, registry, issuer, publisher, evaluation, run.environments)
-    desk = AnnotationService(settings.run_dir)
+    annotation = AnnotationService(settings.run_dir)
     files = Files.of(settings.run_dir, settings.model.path)
     operator = Operator(state, registry, events, settings.run_dir)
     live = LiveRun(settings.run_dir, settings.run.id, status, operator, publisher, files.log)
@@ -76,7 +76,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     rpc = await serve_rpc(
         {SERVICE_NAME: servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=run.why_not_ready
     )
-    app = rest_app(run.why_not_ready, desk, settings)
+    app = rest_app(run.why_not_ready, annotation, settings)
     board = Board(files, live)
     add_dashboard(app, board, operator, DeadLetters(broker, store, issuer, rows, state, events, settings.run.id))
     add_chat(app, ChatRoutes(settings, registry, clients, state.operator_requests))
@@ -100,7 +100,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     # Not earlier: pages whose stream has ended soon reconnect, and must not be refused.
     board.close()
     await http.stop()
-    await desk.close()
+    await annotation.close()
     await clients.close()
     await broker.close()
     store.close()

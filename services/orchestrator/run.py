@@ -58,7 +58,7 @@ class Run:
         self.quarantine = Quarantine(state, registry, events)
         self._events = events
         self.environments = EnvironmentWorkers(registry.lease_s)
-        self._whereabouts = GroupLocator(
+        self._locator = GroupLocator(
             registry, broker, settings.orchestrator.reconcile_s, environments=self.environments
         )
         self._began = time.monotonic()
@@ -100,7 +100,7 @@ class Run:
             operator_requests.stop(False)
             self.end()
         alive = self.registry.alive(time.monotonic())
-        self.state.trainer.told_stop |= operator_requests.stopping
+        self.state.trainer.knows_stop |= operator_requests.stopping
         return pb.ReportProgressResponse(
             evaluating=evaluating,
             replicas=sum(replica.replica_id not in operator_requests.drained for replica in alive),
@@ -108,7 +108,7 @@ class Run:
             paused=operator_requests.paused,
             checkpoint=operator_requests.checkpoint,
             rollout_gpus=gpus_of(alive),
-            awaited_at=await self._whereabouts.of(request.awaited[0]) if request.awaited else "",
+            awaited_at=await self._locator.of(request.awaited[0]) if request.awaited else "",
         )
 
     def ended(self, groups: Iterable[int]) -> list[int]:
@@ -184,7 +184,7 @@ class Run:
         self.state.finish()
         log.info("run_ended", version=self.state.version, open_groups=len(names))
 
-    def tell_end_again(self) -> None:
+    def repeat_end(self) -> None:
         """Repeats `run_ended` in this process's event log if the run had finished before: readers use the last log."""
         if self.state.phase is RunPhase.FINISHED:
             self._events.append("run_ended", version=self.state.version, open_groups=[], again=True)
@@ -209,14 +209,14 @@ class Run:
             self._events.append("run_stopped", version=self.state.version, open_groups=left)
 
 
-async def keep_house(run: Run, broker: Broker, status: Status, meter: RunMetrics, trim_s: float) -> None:
+async def keep_house(run: Run, broker: Broker, status: Status, run_metrics: RunMetrics, trim_s: float) -> None:
     """Housekeeping loop: trims acknowledged entries and refreshes gauges, forever."""
     trimmed, certified = time.monotonic(), 0.0
     while True:
         await asyncio.sleep(1.0)
         raise_noted()
         now = time.monotonic()
-        meter.look(now)
+        run_metrics.look(now)
         run.look(now)
         if not certified or now - certified > _CERTIFICATE_S:
             certified = now

@@ -108,12 +108,12 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             raise ContractError("wrong_run", f"this is run {self._run_id!r}, the caller is of run {run_id!r}")
 
 
-def rest_app(ready: Callable[[], str | None], desk: AnnotationService, settings: OrchestratorSettings) -> FastAPI:
+def rest_app(ready: Callable[[], str | None], annotation: AnnotationService, settings: OrchestratorSettings) -> FastAPI:
     """App with health, metrics and the annotation page, behind a guard. Raises ConfigError for a bad token file."""
     # The name by which its peers address it; no foreign page can be served under it.
     own = settings.reach if settings.grpc_socket else settings.orchestrator_address.rpartition(":")[0]
     table = settings.orchestrator
     policy = page_policy(settings.host, hosts=(*table.http_hosts, own), token=read_token(table.operator_token_file))
     app = admin_app("orchestrator", ready, policy=policy)
-    add_annotation(app, desk)
+    add_annotation(app, annotation)
     return app

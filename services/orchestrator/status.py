@@ -110,7 +110,7 @@ class Status:
     def _replica(self, replica: Replica) -> ReplicaStatus:
         publication, times = self._publication_to(replica.replica_id)
         route, route_reason = self._route_to(replica)
-        told = ReplicaStatus(
+        status = ReplicaStatus(
             id=replica.replica_id,
             address=replica.address,
             state=STATE_NAMES[replica.state],
@@ -130,9 +130,9 @@ class Status:
             engine=replica.engine,
         )
         if times is None:
-            return told
+            return status
         since, until = _unix_pair(times)
-        return told.model_copy(update={"publication_since": since, "publication_until": until})
+        return status.model_copy(update={"publication_since": since, "publication_until": until})
 
     def _publication(self) -> PublicationStatus | None:
         progress = self._publisher.progress

@@ -55,12 +55,12 @@ def read_conversation(episode: Episode) -> Conversation | None:
         record = read_lenient(episode.messages_json)
     except ValueError:
         return None
-    told = messages_in(record)
-    turns = tuple(_turn(one) for one in told)
+    messages = messages_in(record)
+    turns = tuple(_turn(one) for one in messages)
     if all(turn is None for turn in turns):
         return None
     return Conversation(
-        messages=tuple(openai_message(_with_plain_calls(one)) for one in told), turns=turns, text=in_words(told)
+        messages=tuple(openai_message(_with_plain_calls(one)) for one in messages), turns=turns, text=in_words(messages)
     )
 
 

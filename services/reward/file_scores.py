@@ -69,11 +69,11 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
     tally = Tally(total=sum(1 for _ in _samples(source)))
     last = 0.0
 
-    def told(waiting: str) -> None:
+    def report(waiting: str) -> None:
         nonlocal last
         if time.monotonic() - last >= _PROGRESS_S:
             last, tally.waiting = time.monotonic(), waiting
-            _tell(progress, tally)
+            _print_progress(progress, tally)
 
     # The command makes it again.
     with atomic.replaced_file(target, durable=False) as aside:
@@ -81,26 +81,26 @@ async def score_file(rubrics: Rubrics, source: Path, target: Path, *, concurrenc
             with aside.open("w", encoding="utf-8") as out:
                 units = _units(_samples(source))
                 while ahead := list(islice(units, _AHEAD * concurrency)):
-                    for results in await asyncio.gather(*(_score(rubrics, unit, told) for unit in ahead)):
+                    for results in await asyncio.gather(*(_score(rubrics, unit, report) for unit in ahead)):
                         for result in results:
                             tally.add(result)
                             out.write(_line(result) + "\n")
-                    told("")
+                    report("")
         except ScorerOutageError as error:
             kept = target.with_name(f"{target.name}.part")
             atomic.move(aside, kept, durable=False)
             raise ScorerOutageError(f"{error}; the scores of the first {tally.done} lines are in {kept}") from error
     tally.waiting = ""
-    _tell(progress, tally)
+    _print_progress(progress, tally)
     return tally
 
 
-async def _score(rubrics: Rubrics, unit: list[Sample], told: Callable[[str], None]) -> list[Result]:
+async def _score(rubrics: Rubrics, unit: list[Sample], report: Callable[[str], None]) -> list[Result]:
     while True:
         try:
             return await rubrics.score(unit, patient=False)
         except CircuitOpenError as error:  # Bounded: the circuit raises ScorerOutageError in the end.
-            told(str(error))
+            report(str(error))
             await asyncio.sleep(max(_PAUSE_S, error.retry_s))
 
 
@@ -144,7 +144,7 @@ def _line(result: Result) -> str:
     return json.dumps({"score": result.value, "components": result.components, "reason": result.reason})
 
 
-def _tell(progress: TextIO, tally: Tally) -> None:
+def _print_progress(progress: TextIO, tally: Tally) -> None:
     progress.write(json.dumps(tally.as_json()) + "\n")
     progress.flush()
 

@@ -23,7 +23,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Longest batch, and all batches in progress together: once it is parsed, a batch costs several times its bytes."""
 LIMITS = BodyLimits(larger={"/score": MAX_BYTES}, total_bytes=MAX_BYTES)
 """Bounds of all bodies that the service takes."""
-_MOST_TOLD = 20
+_MOST_ERRORS = 20
 """Validation errors that an answer lists, at most."""
 
 
@@ -163,8 +163,8 @@ def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, error: RequestValidationError) -> Response:
         # Without the input, which the framework would send back: it may have 64 MB, or numbers that JSON has not.
-        told = [{"loc": one["loc"], "msg": one["msg"], "type": one["type"]} for one in error.errors()[:_MOST_TOLD]]
-        return JSONResponse({"detail": told}, 422)
+        details = [{"loc": one["loc"], "msg": one["msg"], "type": one["type"]} for one in error.errors()[:_MOST_ERRORS]]
+        return JSONResponse({"detail": details}, 422)
 
     @app.post("/score")
     async def score(batch: ScoreRequest, request: Request) -> ScoreResponse:

@@ -8,6 +8,9 @@ GROUPS = Counter(
 ROLLOUTS = Counter("headrace_reward_rollouts", "Rollouts scored.")
 SECONDS = Histogram("headrace_reward_group_seconds", "Scoring of one group.")
 ABSTAINED = Counter("headrace_reward_abstained", "Rollouts that could not be scored.")
+OUTPUT_DROPPED = Counter(
+    "headrace_reward_output_dropped_bytes", "Bytes printed by users' scorers beyond what the log keeps."
+)
 SCORE_MEAN = Gauge("headrace_reward_score_mean", "Mean score of the last group that has one.")
 SCORER_SECONDS = Histogram("headrace_reward_scorer_seconds", "One scorer's work on one group.", ["scorer"])
 VERDICTS = Counter(

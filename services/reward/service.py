@@ -89,14 +89,14 @@ class GroupScorer:
             scorer_version=self.rubrics.version(group.prompt.columns, versions),
             versions=versions,
         )
-        self._tell(message, scores)
+        self._report(message, scores)
         if header.purpose is Purpose.TRAIN and not body.is_trainable:
             DEAD_LETTERS.labels(StreamName.ROLLOUTS, DropReason.ABSTAINED).inc()
             return bury_puts(encode(message), DropReason.ABSTAINED, _why(scores), "reward")
         end = StreamName.SCORED if header.purpose is Purpose.TRAIN else StreamName.EVALUATED
         return [Put(stream=end, data=encode(Message(header=header, body=body)))]
 
-    def _tell(self, message: Message, scores: tuple[Score, ...]) -> None:
+    def _report(self, message: Message, scores: tuple[Score, ...]) -> None:
         header = message.header
         abstained = sum(score.value is None for score in scores)
         if abstained:

@@ -11,7 +11,7 @@ from headrace.services.rollout.engines.protocol import Engine, EngineStats
 from headrace.wire.errors import HeadraceError
 from headrace.wire.telemetry import get_logger
 
-log = get_logger("rollout.meter")
+log = get_logger("rollout.engine_metrics")
 
 READ_S = 2.0
 """Timeout within a scrape: an engine that does not answer must not block the service's own metrics."""
@@ -21,7 +21,7 @@ class EngineMetrics:
     """Converts an engine's totals into counter increments."""
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._last: dict[str, float] = {}
 
     def read(self, stats: EngineStats) -> None:
         """Adds the increase since the last reading. A total that fell belongs to a new engine."""
@@ -33,9 +33,9 @@ class EngineMetrics:
             "busy_seconds": metrics.BUSY_SECONDS,
         }
         for name, counter in counters.items():
-            total, before = float(getattr(stats, name)), self._told.get(name, 0.0)
+            total, before = float(getattr(stats, name)), self._last.get(name, 0.0)
             counter.inc(total - before if total >= before else total)
-            self._told[name] = total
+            self._last[name] = total
         metrics.IN_FLIGHT_ROLLOUTS.set(stats.rollouts)
 
 

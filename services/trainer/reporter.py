@@ -80,7 +80,7 @@ class Reporter:
         self.stop_asked = False
         """An operator wants the process to stop."""
         self.stopped = False
-        self.stop_told = False
+        self.stop_reported = False
         """Whether the orchestrator has received `stopped`."""
         self.checkpoint_asked = 0
         """Number of the checkpoint that an operator wants; 0 = none."""
@@ -161,14 +161,14 @@ class Reporter:
             return
         self._ledger.reported(progress.fates)
         self.places = {index: answer.awaited_at for index in awaited[:1] if answer.awaited_at}
-        self._take_wishes(answer)
-        self.stop_told = stopped
+        self._take_requests(answer)
+        self.stop_reported = stopped
         if numbers:
             self._steps.popleft()
         if finished:
             self.evaluating = answer.evaluating
 
-    def _take_wishes(self, answer: orchestrator_pb2.ReportProgressResponse) -> None:
+    def _take_requests(self, answer: orchestrator_pb2.ReportProgressResponse) -> None:
         """Takes over what the orchestrator's answer contains of replicas and operator requests."""
         self.replicas, self.paused, self.checkpoint_asked = answer.replicas, answer.paused, answer.checkpoint
         self.rollout_gpus = answer.rollout_gpus

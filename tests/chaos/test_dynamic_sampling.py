@@ -44,7 +44,7 @@ from tests.valkey import Valkey
 STEPS, GROUPS, RUN = 12, 3, "test"
 
 
-def tells_something(index):
+def is_informative(index):
     """About 6 of 10 groups do."""
     return random.Random(index).random() < 0.6
 
@@ -111,7 +111,7 @@ class World:
             version=version,
             incarnation=incarnation,
             digest=f"d{version}",
-            rewards=[0, 1, 0, 1] if tells_something(index) else [1, 1, 1, 1],
+            rewards=[0, 1, 0, 1] if is_informative(index) else [1, 1, 1, 1],
         )
         body = replace(scored, group=replace(scored.group, replica_id="rollout-0"))
         return [Put(stream=StreamName.SCORED, data=encode(Message(header=message.header, body=body)))]
@@ -147,8 +147,8 @@ class FateTeller(trainer_pb2_grpc.TrainerServiceServicer):
 class Life:
     """A trainer without a model: it takes groups in, journals batches, and calls that a step."""
 
-    def __init__(self, world, book, inbox):
-        self.world, self.ledger, self.inbox = world, book, inbox
+    def __init__(self, world, ledger, inbox):
+        self.world, self.ledger, self.inbox = world, ledger, inbox
 
     @classmethod
     async def begin(cls, world, address, number):
@@ -180,11 +180,11 @@ class Life:
             read_to=read_lengths(records),
         )
         events = EventLog(world.run_dir, "trainer", incarnation)
-        book = JournaledLedger(ledger, writer, events, version=version, digest=f"d{version}")
+        journaled = JournaledLedger(ledger, writer, events, version=version, digest=f"d{version}")
         if version and version not in history.done:
-            book.step_done(version, f"d{version}")
+            journaled.step_done(version, f"d{version}")
         world.publish(incarnation, version)
-        return cls(world, book, Inbox(world.broker, book, run_id=RUN, lease_s=1.0, ended=lambda: None))
+        return cls(world, journaled, Inbox(world.broker, journaled, run_id=RUN, lease_s=1.0, ended=lambda: None))
 
     async def run(self, strike):
         """Until the last step, or until `strike` raises."""
@@ -204,7 +204,7 @@ class Life:
             await asyncio.sleep(0.002)
             return
         step = self.ledger.version + 1
-        assert all(tells_something(group.group_index) for group in batch)
+        assert all(is_informative(group.group_index) for group in batch)
         strike("before the journal")
         self.ledger.journal_batch(step, batch)
         strike("behind the journal")
@@ -294,8 +294,8 @@ def judge(world: World, lives: int, verdict: HistoryVerdict) -> None:
     assert verdict.groups.dropped["uninformative"] > STEPS
     assert verdict.groups.dropped.keys() <= {"uninformative", "stale", "run_ended"}
     discarded = [drop.group_index for drop in facts(world, DroppedRecord) if drop.reason == "uninformative"]
-    assert len(discarded) == len(set(discarded)) and not any(map(tells_something, discarded))
+    assert len(discarded) == len(set(discarded)) and not any(map(is_informative, discarded))
     if world.staleness == 0:
-        informative = filter(tells_something, itertools.count())
+        informative = filter(is_informative, itertools.count())
         wanted = [tuple(itertools.islice(informative, GROUPS)) for _ in range(STEPS)]
         assert [batch.group_indices for batch in facts(world, BatchRecord)] == wanted

@@ -13,7 +13,7 @@ from tests.leftovers import left_running
 from tests.verbs import Ended, ended
 
 MARK = "HEADRACE_TEST_MARK"
-SEATS = ("orchestrator", "reward-0", "rollout-0", "rollout-1", "trainer")
+SERVICES = ("orchestrator", "reward-0", "rollout-0", "rollout-1", "trainer")
 
 GOOD = """\
 [run]
@@ -61,7 +61,7 @@ def test_a_good_place_passes_a_dry_run(place: Path) -> None:
     assert done.status == 0, done.complaint
     assert json.loads(done.out.splitlines()[-1])["prompts"] == 9
     names = {path.name for path in (place / "runs" / "run" / "config").iterdir()}
-    assert names >= {"run.toml", *(f"{seat}.json" for seat in SEATS)}
+    assert names >= {"run.toml", *(f"{service}.json" for service in SERVICES)}
     assert left_running(str(place)) == []
     again = headrace(place, "train", "run.toml", "--dry-run")
     assert again.status == 0, "a run directory in which nothing has begun may be prepared again"

@@ -27,7 +27,7 @@ def put_aside(run: TinyRun) -> list[str]:
     return sorted(path.name for path in run.run_dir.glob("broker.damaged-*"))
 
 
-def told(run: TinyRun) -> bool:
+def is_reported(run: TinyRun) -> bool:
     """In the one line that says so."""
     lines = (run.folder / "stderr.log").read_text().splitlines()
     return len([line for line in lines if "is now broker.damaged-1, and it starts empty" in line]) == 1
@@ -43,7 +43,7 @@ def test_a_broker_killed_over_a_damaged_folder_costs_no_bit(run: TinyRun, undist
     run.finish()
     assert run.check()["weights_sha256"] == undisturbed
     assert put_aside(run) == (["broker.damaged-1"] if damage in REFUSED else [])
-    assert told(run) == (damage in REFUSED)
+    assert is_reported(run) == (damage in REFUSED)
     if damage == "messages flipped":
         issued = [event for event in read_events(run.run_dir) if event["event"] == "issued"]
         assert any(event["attempt"] for event in issued), "no damaged message was noticed"
@@ -58,4 +58,4 @@ def test_a_run_is_resumed_over_a_damaged_folder(run: TinyRun, undisturbed: str) 
     run.start("--resume")
     run.finish()
     assert run.check()["weights_sha256"] == undisturbed
-    assert put_aside(run) == ["broker.damaged-1"] and told(run)
+    assert put_aside(run) == ["broker.damaged-1"] and is_reported(run)

@@ -21,7 +21,7 @@ def tiny(tmp_path: Path) -> Iterator[TinyRun]:
     made.close()
 
 
-def told(tiny: TinyRun) -> bytes | None:
+def stored_phase(tiny: TinyRun) -> bytes | None:
     store = Store(tiny.run_dir / "state.sqlite")
     try:
         return store.get("phase")
@@ -36,9 +36,9 @@ def test_a_stopped_and_a_finished_run_go_on_when_they_are_started_again(tiny: Ti
     assert run(["stop", str(tiny.run_dir)]) == 0
     assert tiny.process is not None
     tiny.process.communicate(timeout=DEADLINE_S)
-    assert told(tiny) == b"stopped"
+    assert stored_phase(tiny) == b"stopped"
     steps = tiny.steps() + 5
     for _ in range(2):
         tiny.start("--resume", f"--run.max-steps={steps}")
-        assert tiny.finish()["steps"] == steps and told(tiny) == b"finished"
+        assert tiny.finish()["steps"] == steps and stored_phase(tiny) == b"finished"
     tiny.check()

@@ -169,7 +169,7 @@ FOUND: dict[str, tuple[Act, str]] = {
     ),
     "an event of a batch altered": (
         lambda f: f.set_event("trainer", "batch", 5, digest="0" * 64),
-        "the batch of step 5 in the journal is not the one that trainer-1 tells of",
+        "the batch of step 5 in the journal is not the one that trainer-1 records",
     ),
     "a byte that is no text in an event": (
         lambda f: with_line(f, "orchestrator", b'{"t":1,"event":"issued\xff"}'),

@@ -66,8 +66,8 @@ def check_conversation(text: str) -> None:
 def test_what_an_episode_waits_for_is_named_and_a_live_run_plays_one_for_a_look(live: TinyRun, hold: Path) -> None:
     run = live
     hold.touch()
-    run.wait_until(lambda: "environment-0 plays it: tiny/g" in awaited(run), "the trainer to name the episode")
-    assert re.search(r"waits for the environment's step, \d+ s", awaited(run)), awaited(run)
+    named = re.compile(r"environment-0 plays it: tiny/g\d+/\d waits for the environment's step, \d+ s")
+    run.wait_until(lambda: bool(named.search(awaited(run))), "the trainer to name the episode and its wait")
     shown = said("status", run.run_dir)
     assert re.search(r"environment-0 .*waits for the environment's step \(tiny/g\d+/\d\)", shown), shown
     assert re.search(r"tiny/g\d+/\d on environment-0 waits for the environment's step, ", shown), shown

@@ -100,6 +100,17 @@ def test_the_links_are_links_in_git():
         assert (ROOT / "headrace" / name).resolve() == ROOT / name
 
 
+def test_the_page_of_the_architecture_has_a_row_for_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w/]+)` \| (.+) \|$", page, re.MULTILINE))
+    rooms = {path.parent.relative_to(ROOT).as_posix().removeprefix("services/") for path in sources()}
+    unnamed = []
+    for room in (one for one in rooms if "/" in one and one not in rows):
+        parent, _, name = room.rpartition("/")
+        unnamed += [room] if f"`{name}/`" not in rows.get(parent, "") else []
+    assert sorted(unnamed) == [], "give it a row, or name it in the row of its parent"
+
+
 def test_the_import_contracts_name_every_part_of_headrace():
     children = {path.stem for path in (ROOT / "headrace").iterdir() if (path / "__init__.py").is_file()}
     children |= {path.stem for path in (ROOT / "headrace").glob("*.py")} - {"__init__"}
@@ -139,13 +150,14 @@ def test_docstrings_say_what_a_thing_is_and_do_not_only_point_elsewhere():
     assert poor == []
 
 
-def test_docstrings_do_not_speak_of_processes_as_of_people():
+def test_code_and_pages_do_not_speak_of_processes_as_of_people():
     people = re.compile(r"\b(?:told|tells|nobody|whoever)\b", re.IGNORECASE)
+    pages = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
     poor = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in sources()
-        for line, text in docstrings(path)
-        if people.search(text)
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in (*sources(), *pages)
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if people.search(line)
     ]
     assert poor == [], "name the component and what it does: reports, retries, skips"
 

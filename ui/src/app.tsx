@@ -32,7 +32,7 @@ function CurrentPage() {
 /** What cannot be drawn takes no more than its page along. */
 function Guarded({ name }: { name: string }) {
   const [error, reset] = useErrorBoundary((error) => console.error(`the page ${name} cannot be drawn`, error));
-  return error ? <Problem words="This page cannot be drawn with what the orchestrator told." again={reset} /> : <CurrentPage />;
+  return error ? <Problem words="This page cannot be drawn from the orchestrator's answer." again={reset} /> : <CurrentPage />;
 }
 
 export function App() {

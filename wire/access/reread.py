@@ -27,7 +27,7 @@ class RereadValue(Generic[T]):
         self._value: T | None = None
         self._seen: tuple[object, ...] = ()
         self._look_again = 0.0
-        self._told = ""
+        self._last_error = ""
 
     def get(self) -> T:
         """The value as the files have it now, at most `LOOK_S` seconds old; the first time raises ConfigError.
@@ -53,11 +53,11 @@ class RereadValue(Generic[T]):
             value = self._read()
         except ConfigError as error:
             metrics.ACCESS_REREAD.labels(self._what, "refused").inc()
-            if str(error) != self._told:
+            if str(error) != self._last_error:
                 log.warning("access_kept", what=self._what, error=str(error))
-            self._told = str(error)
+            self._last_error = str(error)
             return value
-        self._seen, self._told = seen, ""
+        self._seen, self._last_error = seen, ""
         metrics.ACCESS_REREAD.labels(self._what, "taken").inc()
         log.info("access_reread", what=self._what)
         return value

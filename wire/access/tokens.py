@@ -1,6 +1,6 @@
 """Tokens of a run's roles: a folder with `ROLE`, the token, and `accepted.json`, the SHA-256 digests that are accepted.
 
-A service reads its own token and the digests, no other token: what it could tell of the others opens nothing. Local
+A service reads its own token and the digests, no other token: what it could disclose of the others opens nothing. Local
 processes share one folder; a deployment gives each service a folder with its own token alone (HEADRACE_TOKENS).
 """
 

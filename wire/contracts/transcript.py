@@ -33,9 +33,9 @@ def read_transcript(messages_json: str) -> Transcript:
 
 def transcript_of(messages: JsonValue) -> Transcript:
     """The transcript of a list of messages; what is no message is left out, notes included."""
-    told = messages_in(messages)
-    first = next((place for place, one in enumerate(told) if _is_policys(one)), len(told))
-    return Transcript(tuple(map(_plain, told[:first])), in_words(told[first:]))
+    found = messages_in(messages)
+    first = next((place for place, one in enumerate(found) if _is_policys(one)), len(found))
+    return Transcript(tuple(map(_plain, found[:first])), in_words(found[first:]))
 
 
 def messages_in(record: JsonValue) -> list[dict[str, JsonValue]]:

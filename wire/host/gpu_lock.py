@@ -46,8 +46,8 @@ class GpuLock:
     def holder(self) -> str:
         """Name and pid of the last process that took the lock and has not given it back; empty if there is none."""
         try:
-            told = json.loads(self._path.read_text())
-            return f"{told['owner']} (pid {told['pid']})"
+            record = json.loads(self._path.read_text())
+            return f"{record['owner']} (pid {record['pid']})"
         except (OSError, ValueError, KeyError, TypeError):
             return ""
 

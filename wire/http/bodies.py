@@ -149,13 +149,13 @@ class Bodies:
     def _size(self, scope: Scope) -> int:
         """Bytes that the body may have: as many as it declares, else as the path takes."""
         most = self._limits.most(scope["path"])
-        told = Headers(scope=scope).get("content-length", "")
-        if not told.isdecimal():
+        declared = Headers(scope=scope).get("content-length", "")
+        if not declared.isdecimal():
             return most
         # Sizes of thousands of digits are not converted.
-        if len(told) > 20 or int(told) > most:
+        if len(declared) > 20 or int(declared) > most:
             raise BodyRefusedError(413, "too_large", f"a body here has at most {most} bytes")
-        return int(told)
+        return int(declared)
 
     async def _take(self, size: int) -> int:
         try:

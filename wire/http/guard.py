@@ -114,7 +114,7 @@ class Guard:
             return "content_type", "an act must come as application/json"
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if origin is None and site is None:
-            return None if path.startswith(self._policy.programs) else ("origin", "an act must tell its Origin")
+            return None if path.startswith(self._policy.programs) else ("origin", "an act must have an Origin header")
         if (origin is not None and _netloc(origin) != host) or site not in (None, "same-origin"):
             return "origin", "an act must come from this service's own page"
         return None
@@ -126,8 +126,8 @@ class Guard:
             return JSONResponse({"error": problem[1]}, 403)
         token = self._policy.token
         if token and method not in READS and not path.startswith(self._policy.tokenless):
-            told = headers.get("authorization", "").encode()
-            if not hmac.compare_digest(told, f"Bearer {token}".encode()):
+            given = headers.get("authorization", "").encode()
+            if not hmac.compare_digest(given, f"Bearer {token}".encode()):
                 words = "this needs the operator's token: Authorization: Bearer TOKEN"
                 note_refusal("token", words)
                 return JSONResponse({"error": words}, 401, {"WWW-Authenticate": "Bearer"})

@@ -640,7 +640,7 @@ class Score(_message.Message):
     value: _builtins.float
     """Means nothing where `abstained`."""
     abstained: _builtins.bool
-    """Nobody could say: the rollout is left out of the baseline and of the loss. Never a zero."""
+    """No scorer could judge it: the rollout is left out of the baseline and of the loss. Never a zero."""
     reason: _builtins.str
     """Why it abstained, or what the verdict rests on; for people."""
     token_scores: _builtins.bytes
@@ -730,7 +730,7 @@ Global___ScoredGroup: _TypeAlias = ScoredGroup  # noqa: Y015
 
 @_typing.final
 class Tombstone(_message.Message):
-    """The end of a group that will never be trained, written by whoever gives it up."""
+    """The end of a group that will never be trained, written by the service that gives it up."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -191,7 +191,7 @@ class HeartbeatResponse(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     registered: _builtins.bool
     share: _builtins.float
-    """This replica's share, by its speed, of what may be issued, among those that live; 0 = nobody can tell."""
+    """This replica's share, by its speed, of what may be issued, among those that live; 0 = unknown."""
     drain: _builtins.bool
     """An operator wants it to take no prompts."""
     disown_reason: _builtins.str

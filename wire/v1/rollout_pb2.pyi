@@ -405,7 +405,7 @@ class ReceiveWeightsResponse(_message.Message):
     DIGESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Hex xxh3-128 of each bucket as it arrived. Empty for an engine that cannot tell, and is asked for checksums."""
+        """Hex xxh3-128 of each bucket as it arrived. Empty for an engine that cannot compute them, and is asked for checksums."""
 
     def __init__(
         self,
@@ -434,7 +434,7 @@ class VerifyWeightsRequest(_message.Message):
     def canary(self) -> _common_pb2.Canary: ...
     @_builtins.property
     def checksums(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorChecksum]:
-        """What the engine's own checksums must be, as far as the trainer can tell."""
+        """What the engine's own checksums must be, as far as the trainer can compute them."""
 
     def __init__(
         self,
@@ -475,14 +475,14 @@ class VerifyWeightsResponse(_message.Message):
     layout: _builtins.str
     """Replicas of one layout keep the same tensors: engine, dtype and ranks."""
     unknown: _builtins.int
-    """Tensors of the engine whose checksum the trainer could not tell: they can only be compared among replicas."""
+    """Tensors of the engine whose checksum the trainer could not compute: they can only be compared among replicas."""
     loaded_known: _builtins.bool
     """Those values are known."""
     unhashed: _builtins.str
     """What of the engine's tensors has no checksum, and why, in words; part of `unknown`."""
     @_builtins.property
     def doubted(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TensorChecksum]:
-        """Tensors that differ from what the trainer told, of a server for which it was never right before: its table of this
+        """Tensors that differ from the trainer's table, of a server for which it was never right before: its table of this
         server's layout may be wrong. Values are the server's checksums of what it loaded from model.path, before its first
         publication; empty: it has no such tensor.
         """
@@ -550,7 +550,7 @@ class AbortWeightsRequest(_message.Message):
     QUARANTINE_FIELD_NUMBER: _builtins.int
     publication_id: _builtins.str
     quarantine: _builtins.str
-    """Why nobody may use the weights in place; empty: the publication was given up for another reason."""
+    """Why no engine may use the weights in place; empty: the publication was given up for another reason."""
     def __init__(
         self,
         *,

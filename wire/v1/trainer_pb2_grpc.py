@@ -97,7 +97,7 @@ class TrainerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CloseGroup(self, request, context):
-        """Aborts a group: whoever waits in it fails at once. One that is not there is left alone.
+        """Aborts a group: every member that waits in it fails at once. One that is not there is left alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

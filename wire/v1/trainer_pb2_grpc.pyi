@@ -40,7 +40,7 @@ class TrainerServiceStub:
     The group stays open for the next version; after a failure it is aborted.
     """
     CloseGroup: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.CloseGroupRequest, _trainer_pb2.CloseGroupResponse]
-    """Aborts a group: whoever waits in it fails at once. One that is not there is left alone."""
+    """Aborts a group: every member that waits in it fails at once. One that is not there is left alone."""
     SaveWeights: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.SaveWeightsRequest, _trainer_pb2.SaveWeightsResponse]
     """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet."""
     GetChecksums: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.GetChecksumsRequest, _trainer_pb2.GetChecksumsResponse]
@@ -59,7 +59,7 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     The group stays open for the next version; after a failure it is aborted.
     """
     CloseGroup: _aio.UnaryUnaryMultiCallable[_trainer_pb2.CloseGroupRequest, _trainer_pb2.CloseGroupResponse]  # type: ignore[assignment]
-    """Aborts a group: whoever waits in it fails at once. One that is not there is left alone."""
+    """Aborts a group: every member that waits in it fails at once. One that is not there is left alone."""
     SaveWeights: _aio.UnaryUnaryMultiCallable[_trainer_pb2.SaveWeightsRequest, _trainer_pb2.SaveWeightsResponse]  # type: ignore[assignment]
     """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet."""
     GetChecksums: _aio.UnaryUnaryMultiCallable[_trainer_pb2.GetChecksumsRequest, _trainer_pb2.GetChecksumsResponse]  # type: ignore[assignment]
@@ -99,7 +99,7 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trainer_pb2.CloseGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trainer_pb2.CloseGroupResponse, _abc.Awaitable[_trainer_pb2.CloseGroupResponse]]:
-        """Aborts a group: whoever waits in it fails at once. One that is not there is left alone."""
+        """Aborts a group: every member that waits in it fails at once. One that is not there is left alone."""
 
     @_abc_1.abstractmethod
     def SaveWeights(

@@ -10,12 +10,12 @@ _BACKLOG = 4096
 _LOOK_S = 1.0
 
 
-def listening_store(host: str, *, timeout_s: float) -> TCPStore:
-    """Opens a store on a free port of `host`; it lives as long as the returned object.
+def listening_store(host: str, *, port: int = 0, timeout_s: float) -> TCPStore:
+    """Opens a store on a port of `host`, a free one unless it is given; it lives as long as the returned object.
 
-    Raises OSError where `host` is no address of this machine, RuntimeError if torch cannot serve.
+    Raises OSError where `host` is no address of this machine or the port is taken, RuntimeError if torch cannot serve.
     """
-    with _listening(host) as listening:
+    with _listening(host, port) as listening:
         return _store(host, listening.getsockname()[1], os.dup(listening.fileno()), timeout_s)
 
 
@@ -29,6 +29,12 @@ class GroupStore:
             self.port: int = self._address[1]
             self._served = os.dup(listening.fileno())
             self._store: TCPStore | None = _store(host, self.port, self._served, timeout_s)
+
+    @property
+    def client(self) -> TCPStore:
+        """The connection of this process itself, which stays when the store is sealed; not once it is closed."""
+        assert self._store is not None
+        return self._store
 
     def seal(self) -> str:
         """Refuses every connection from now on; those of the members, who have joined, go on. Idempotent.
@@ -62,7 +68,7 @@ class GroupStore:
             except ConnectionRefusedError:
                 return ""
             except OSError as error:
-                return f"a look at its address does not tell: {error}"
+                return f"its address neither accepts nor refuses connections: {error}"
         return "this build of torch serves another descriptor"
 
     def close(self) -> None:
@@ -70,10 +76,12 @@ class GroupStore:
         self._store = None
 
 
-def _listening(host: str) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+def _listening(host: str, port: int = 0) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listening = socket.socket(family, kind, protocol)
     try:
+        # As libuv does: the port of a life that has just ended is free.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(_BACKLOG)
     except BaseException:

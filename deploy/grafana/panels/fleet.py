@@ -203,7 +203,7 @@ _ENGINE = Row(
     ),
     Panel(
         "Looks that failed",
-        "Scrapes in which a server did not tell its metrics within 2 seconds.",
+        "Scrapes in which a server did not report its metrics within 2 seconds.",
         increase(
             "headrace_rollout_engine_reads_total",
             "replica",

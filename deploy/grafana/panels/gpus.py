@@ -1,4 +1,4 @@
-"""What GPUs do, as NVIDIA's exporter tells: https://docs.nvidia.com/datacenter/dcgm/latest/gpu-telemetry/dcgm-exporter.html."""
+"""What GPUs do, as NVIDIA's exporter reports it: https://docs.nvidia.com/datacenter/dcgm/latest/gpu-telemetry/dcgm-exporter.html."""
 
 from deploy.grafana.dashboard import Panel, Query, Row
 
@@ -68,7 +68,7 @@ GPUS = Row(
     ),
     Panel(
         "Last XID",
-        "Number of the driver's last error; 0 = none. HeadraceGpuError tells of new ones.",
+        "Number of the driver's last error; 0 = none. HeadraceGpuError reports new ones.",
         _gpu("DCGM_FI_DEV_XID_ERRORS"),
         _gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", f"{_GPU} rows not remapped"),
         unit="none",

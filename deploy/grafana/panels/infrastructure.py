@@ -64,7 +64,7 @@ _STREAMS = Row(
     ),
     Panel(
         "Oldest pending",
-        "Since nobody renewed the claim. What was handed back looks a day old until it is taken.",
+        "Time since the claim was last renewed. What was handed back looks a day old until it is taken.",
         _stream("headrace_orchestrator_stream_oldest_pending_seconds"),
         unit="s",
         bad_above=300,
@@ -106,7 +106,7 @@ _ROOM = Row(
     ),
     Panel(
         "Used disk",
-        "Share of the file system of the run directory, whoever has filled it.",
+        "Share of the file system of the run directory, whatever has filled it.",
         Query(
             f"1 - headrace_trainer_run_dir_free_bytes{{{RUN}}} / headrace_trainer_run_dir_size_bytes{{{RUN}}}",
             "{{replica}}",

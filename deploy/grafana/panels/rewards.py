@@ -19,7 +19,7 @@ REWARDS = Row(
     ),
     Panel(
         "Verdicts",
-        "scored, abstained (cannot tell), failed (raised, timed out, was refused).",
+        "scored, abstained (cannot judge), failed (raised, timed out, was refused).",
         rate("headrace_reward_verdicts_total", "scorer, outcome", "{{scorer}} {{outcome}}", where=RUN),
         unit="ops",
     ),
@@ -34,7 +34,7 @@ REWARDS = Row(
     ),
     Panel(
         "Abstentions",
-        "Share of the rollouts of the last 15 minutes that nobody could score.",
+        "Share of the rollouts of the last 15 minutes that no scorer could score.",
         recorded("run:headrace_reward_abstained:ratio15m", "{{run}}"),
         unit="percentunit",
         low=0,

@@ -1,4 +1,4 @@
-"""Is the run learning, how fast, and who waits for whom?"""
+"""Is the run learning, how fast, and what waits for what?"""
 
 from deploy.grafana.dashboard import Dashboard, Panel, Query, Row
 from deploy.grafana.queries import RUN, RUN_VARIABLE, increase, largest, of_run, quantile, rate, recorded
@@ -239,7 +239,7 @@ _SPEED = Row(
 DASHBOARD = Dashboard(
     uid="headrace-run",
     title="Headrace: run",
-    description="Is the run learning, how fast, and who waits for whom?",
+    description="Is the run learning, how fast, and what waits for what?",
     variables=(RUN_VARIABLE,),
     rows=(_HEAD, _LEARNING, _TRUST, _SPEED),
 )

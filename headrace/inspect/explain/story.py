@@ -55,7 +55,7 @@ class Story:
     notes: list[str] = field(default_factory=list)
 
 
-def tell(wanted: Wanted, found: Gathered, status: RunStatus | None) -> Story:
+def build_story(wanted: Wanted, found: Gathered, status: RunStatus | None) -> Story:
     """Builds the story. `status`: the orchestrator's status of a live run; None if the run is not live."""
     issued = [event for event in found.events if event["event"] == "issued"]
     first = issued[0] if issued else {}
@@ -101,10 +101,10 @@ def _end(story: Story, wanted: Wanted, found: Gathered, status: RunStatus | None
         ended = found.ends[-1] if found.ends and status is None else None
         left = ended is not None and wanted.group_id in ended.get("open_groups", ())
         story.state = "left open" if left or status is None else "open"
-        story.where = _whereabouts(found, status)
+        story.where = _place_now(found, status)
 
 
-def _whereabouts(found: Gathered, status: RunStatus | None) -> str:
+def _place_now(found: Gathered, status: RunStatus | None) -> str:
     names = [event["event"] for event in found.events]
     streams = status.streams if status else {}
     if "group_scored" in names:

@@ -27,7 +27,7 @@ def steps_end_once(history: RunHistory) -> Iterator[str]:
 
 
 def trainer_events_are_whole(history: RunHistory) -> Iterator[str]:
-    """The events of each life of the trainer tell what its journal segment has, in the same order.
+    """The events of each life of the trainer match its journal segment, in the same order.
 
     The journal is written first, so a killed life lacks the events of its last write. What a superseded life wrote
     beyond its segment's seal is void: there the events go on.
@@ -43,13 +43,13 @@ def trainer_events_are_whole(history: RunHistory) -> Iterator[str]:
             continue
         for there, wanted in zip(reported, entries, strict=False):
             if there != wanted:
-                yield f"the events of {name} tell of {_words(there)} where the journal has {_words(wanted)}"
+                yield f"the events of {name} record {_words(there)} where the journal has {_words(wanted)}"
                 break
         else:
             if not _is_one_write(entries[len(reported) :]):
                 yield f"the events of {name} end before {_words(entries[len(reported)])}, which the journal has"
             if len(reported) > len(entries) and incarnation == newest:
-                yield f"the events of {name} tell of {_words(reported[len(entries)])}, which the journal does not have"
+                yield f"the events of {name} record {_words(reported[len(entries)])}, which the journal does not have"
 
 
 def _is_one_write(entries: Sequence[Entry]) -> bool:

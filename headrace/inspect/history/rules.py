@@ -36,16 +36,16 @@ def events_agree(history: RunHistory) -> Iterator[str]:
     for event in history.batch_events:
         step, digest, source = cast(int, event["step"]), str(event["digest"]), str(event["source"])
         if seen.setdefault((source, step), digest) != digest:
-            yield f"{source} tells of two batches of step {step}"
+            yield f"{source} records two batches of step {step}"
             continue
         batch = by_step.get(step)
         life = source.rpartition("-")[2]
         incarnation = int(life) if life.isdecimal() else newest
         if batch is None:
             if incarnation >= newest:
-                yield f"{source} tells of a batch of step {step}, which the journal does not have"
+                yield f"{source} records a batch of step {step}, which the journal does not have"
         elif batch.record.digest != digest and incarnation == batch.incarnation:
-            yield f"the batch of step {step} in the journal is not the one that {source} tells of"
+            yield f"the batch of step {step} in the journal is not the one that {source} records"
 
 
 def groups_have_one_end(history: RunHistory) -> Iterator[str]:

@@ -16,11 +16,11 @@ def phase_seconds(steps: Sequence[Mapping[str, object]]) -> tuple[NDArray[np.flo
 
     Axes: step. Both are empty for a run that reports none.
     """
-    told = [row for row in steps if any(key.startswith(KEY) for key in row)]
-    names = sorted({key.removeprefix(KEY) for row in told for key in row if key.startswith(KEY)})
-    x = np.array([row["step"] for row in told], np.float64)
+    recorded = [row for row in steps if any(key.startswith(KEY) for key in row)]
+    names = sorted({key.removeprefix(KEY) for row in recorded for key in row if key.startswith(KEY)})
+    x = np.array([row["step"] for row in recorded], np.float64)
     # A phase that a step did not have took no time.
-    all_seconds = {name: np.array([_number(row.get(KEY + name)) for row in told]) for name in names}
+    all_seconds = {name: np.array([_number(row.get(KEY + name)) for row in recorded]) for name in names}
     by_size = sorted((name for name in names if name != _OTHER), key=lambda name: -float(all_seconds[name].sum()))
     found = {name.replace("_", " "): all_seconds[name] for name in by_size[:_OWN]}
     rest = [all_seconds[name] for name in (*by_size[_OWN:], _OTHER) if name in all_seconds]

@@ -35,7 +35,7 @@ def check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks: 
     try:
         run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
     except ChildFailedError as error:
-        raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_told(error.message)}") from None
+        raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_refusal(error.message)}") from None
 
 
 def check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], code: StagedCode | None) -> None:
@@ -49,7 +49,7 @@ def check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], co
     try:
         run_once("loading the environment", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
     except ChildFailedError as error:
-        message = _told(error.message)
+        message = _refusal(error.message)
         if code is not None:
             # The user edits the folder, not its copy.
             message = message.replace(str(code.aside), str(table.path))
@@ -73,7 +73,7 @@ def check_functions(
             "checking the algorithm's functions", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks
         )
     except ChildFailedError as error:
-        message = _told(error.message)
+        message = _refusal(error.message)
         if code is not None:
             # The user edits the folder, not its copy.
             message = message.replace(str(code.aside), str(table.path))
@@ -88,10 +88,10 @@ def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *,
     try:
         run_once("writing the engines' base model", argv, env=env, log=None, timeout_s=_BASE_TIMEOUT_S)
     except ChildFailedError as error:
-        raise ConfigError(f"{resolved.place('model', 'lora', 'quantize')}: {_told(error.message)}") from None
+        raise ConfigError(f"{resolved.place('model', 'lora', 'quantize')}: {_refusal(error.message)}") from None
 
 
-def _told(log: str) -> str:
+def _refusal(log: str) -> str:
     """The message with which a service refused its settings, from its log."""
     try:
         line: dict[str, str] = json.loads(log.splitlines()[-1])

@@ -75,6 +75,7 @@ class ForkServer:
     async def start(self, argv: tuple[str, ...], env: dict[str, str], output: int) -> int:
         """Forks a process that writes to the file `output`, and returns its pid. Raises ForkServerError."""
         async with self._turn:
+            self._check_open()
             loop = asyncio.get_running_loop()
             try:
                 while not self._has_loaded():
@@ -88,11 +89,17 @@ class ForkServer:
 
     def start_and_wait(self, argv: tuple[str, ...], env: dict[str, str], files: tuple[int, int]) -> int:
         """The same for a caller without an event loop; `files`: of stdout and of stderr."""
+        self._check_open()
         while not self._has_loaded():
             self._wait_readable(self._until - time.monotonic(), "to import the libraries")
         self._ask(argv, env, files)
         self._wait_readable(_FORKED_S, f"to fork {module_of(argv)}")
         return self._forked()
+
+    def _check_open(self) -> None:
+        """Raises ForkServerError once the server is gone: one who waited for the turn may find it so."""
+        if self._link.fileno() < 0:
+            raise ForkServerError("it has ended")
 
     def close(self) -> None:
         """Ends the server; its processes live on, but for one that was asked for and not yet returned."""

@@ -88,7 +88,7 @@ class PolicyCalls:
         seconds = time.monotonic() - begin
         self.budget.spend(len(said.turn.completion_ids))
         count_turn(said, seconds, parent.turn if parent is not None and said.replica_id == home else None)
-        turn = self._told(number, place, context, asked, said)
+        turn = self._tree_turn(number, place, context, asked, said)
         turn.note = {**note_of(said, seconds), **turn.note}
         if begins := self.tree.add(turn):
             metrics.SEGMENTS.labels(begins).inc()
@@ -96,7 +96,7 @@ class PolicyCalls:
             self._state.wait("environment", "the agent's program")
         return turn
 
-    def _told(self, number: int, place: Place, context: Seen, asked: ChatRequest, said: SampledTurn) -> TreeTurn:
+    def _tree_turn(self, number: int, place: Place, context: Seen, asked: ChatRequest, said: SampledTurn) -> TreeTurn:
         stopped = said.turn.finish_reason is FinishReason.STOP
         answer = self._renderer.answer(context, said.turn.completion_ids, asked.tools, stopped=stopped)
         message, calls = message_of(answer, number)

@@ -23,18 +23,18 @@ def import_named(target: str, path: Path | None) -> Callable[..., object]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.split(".")[0]:
-            raise LoadError(f"{target}: {told(error)}") from error
+            raise LoadError(f"{target}: {describe_error(error)}") from error
         where = f"environment.path {path}" if path is not None else "the import path (environment.path is not set)"
         raise LoadError(f"{target}: there is no module {module_name!r} in {where}") from error
     except Exception as error:
-        raise LoadError(f"{target}: {told(error)}") from error
+        raise LoadError(f"{target}: {describe_error(error)}") from error
     if not hasattr(module, attribute):
         raise LoadError(f"{target}: {module.__file__} has no {attribute!r}")
     found: Callable[..., object] = getattr(module, attribute)
     return found
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Class and message of an exception, with the place of its innermost frame outside of this package."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     where = place_of(error)

@@ -37,6 +37,8 @@ class ChildPool(Generic[ChildT]):
                     self._idle.append(found)
                 else:
                     self._children.discard(found)
+                    # One that died by itself has left its socket, its folder and perhaps processes.
+                    await found.kill()
 
     async def close(self) -> None:
         """Kills all children."""

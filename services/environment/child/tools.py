@@ -12,7 +12,7 @@ from typing import Literal
 
 from headrace.services.environment.child.errors import ResultError, ToolLostError
 from headrace.services.environment.child.frames import Json, ToolNote
-from headrace.services.environment.child.loading import LoadError, told
+from headrace.services.environment.child.loading import LoadError, describe_error
 
 _PLAIN: dict[type, str] = {
     str: "string",
@@ -107,7 +107,7 @@ def _docstring(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
 OURS = ToolForm(
     make=make_tool,
     unknown=lambda name, tools: f"Error: there is no tool {name!r}; there are {', '.join(tools) or 'none'}",
-    raised=lambda error: f"Error: {told(error)}",
+    raised=lambda error: f"Error: {describe_error(error)}",
     returned=lambda found: found if isinstance(found, str) else json.dumps(found),
 )
 

@@ -56,17 +56,14 @@ class ReplicaDirectory:
         """Takes over a list. What was seen of a replica stays, unless it has moved to another address."""
         known, self._places = self._places, {}
         for place in places:
-            before = known.get(place.replica_id)
-            same = before is not None and before.address == place.address
-            self._places[place.replica_id] = ReplicaChoice(
-                replica_id=place.replica_id,
-                address=place.address,
-                version=PolicyVersion(incarnation=place.version.incarnation, version=place.version.version),
-                free_rows=place.free_rows,
-                takes=place.takes,
-                avoid_until=before.avoid_until if before is not None and same else 0.0,
-                in_flight=before.in_flight if before is not None and same else 0,
-            )
+            version = PolicyVersion(incarnation=place.version.incarnation, version=place.version.version)
+            found = known.get(place.replica_id)
+            if found is not None and found.address == place.address:
+                # The same object: turns in flight count themselves out of it.
+                found.version, found.free_rows, found.takes, found.taken = version, place.free_rows, place.takes, 0
+            else:
+                found = ReplicaChoice(place.replica_id, place.address, version, place.free_rows, place.takes)
+            self._places[place.replica_id] = found
         self._changed.set()
 
     def choose(self, min_version: int, *, preferred: str = "") -> ReplicaChoice | None:

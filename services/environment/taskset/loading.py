@@ -82,10 +82,10 @@ def load(asked: Asked, scripts: HarnessScripts) -> LoadedTaskset:
         raise
     except Exception as error:  # It is the user's code that is imported: it may raise anything.
         where = place_of(error)
-        told = f"{type(error).__name__}: {error}" + (f" ({where})" if where else "")
+        problem = f"{type(error).__name__}: {error}" + (f" ({where})" if where else "")
         raise LoadError(
-            f"verifiers:{asked.taskset}: {told}; a taskset is an installed package, or a module in environment.path, "
-            "that exports its Taskset in __all__"
+            f"verifiers:{asked.taskset}: {problem}; a taskset is an installed package, or a module in "
+            "environment.path, that exports its Taskset in __all__"
         ) from error
     return LoadedTaskset(env=env, renderer_name=asked.renderer, model=asked.model)
 

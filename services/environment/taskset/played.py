@@ -24,8 +24,8 @@ _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen")
 def played_trace(episode: Episode) -> PlayedTrace:
     """The one agent's run of an episode. Raises ResultError for an episode with another number of them."""
     if len(episode.traces) != 1:
-        told = "; ".join(_told(one) for one in episode.errors)
-        raise ResultError(told or f"the episode has {len(episode.traces)} agents' runs, it must have one")
+        text = "; ".join(_error_text(one) for one in episode.errors)
+        raise ResultError(text or f"the episode has {len(episode.traces)} agents' runs, it must have one")
     (trace,) = episode.traces
     numbers = {id(node): number for number, node in enumerate(trace.nodes)}
     branches: list[PlayedBranch] = [
@@ -42,7 +42,7 @@ def played_trace(episode: Episode) -> PlayedTrace:
         "stopped": trace.stop_condition or "",
         "truncated": bool(trace.is_truncated),
         "late": bool(trace.is_timeout or episode.is_timeout),
-        "error": _told(errors[-1]) if errors else "" if trace.ok else "the agent's run did not end well",
+        "error": _error_text(errors[-1]) if errors else "" if trace.ok else "the agent's run did not end well",
         "where": _place(errors[-1].traceback or "") if errors else "",
     }
 
@@ -83,7 +83,7 @@ def _arguments(text: str) -> object:
     return text
 
 
-def _told(error: Error) -> str:
+def _error_text(error: Error) -> str:
     return f"{error.type}: {error.message}"
 
 

@@ -1,11 +1,11 @@
-"""Async access to the `VoteBook`: opened on the first request; ranked pairs are written shortly after each vote."""
+"""Async access to the `VoteStore`: opened on the first request; ranked pairs are written shortly after each vote."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from headrace.services.orchestrator.annotation.votes import VoteBook
+from headrace.services.orchestrator.annotation.votes import VoteStore
 from headrace.wire.lifecycle import wait_for
 
 T = TypeVar("T")
@@ -19,17 +19,17 @@ class AnnotationService:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._opening: asyncio.Task[VoteBook] | None = None
+        self._opening: asyncio.Task[VoteStore] | None = None
         self._export: asyncio.Task[None] | None = None
         self._is_stale = False
         """Votes have changed since the last export of the ranked pairs began."""
 
-    async def ask(self, act: Callable[[VoteBook], T]) -> T:
-        """Runs `act` on the `VoteBook` in a thread. Raises ConfigError or DataError if it cannot be opened."""
+    async def ask(self, act: Callable[[VoteStore], T]) -> T:
+        """Runs `act` on the `VoteStore` in a thread. Raises ConfigError or DataError if it cannot be opened."""
         votes = await self._votes()
         return await _on_disk(lambda: act(votes), "the votes")
 
-    async def change(self, act: Callable[[VoteBook], T]) -> T:
+    async def change(self, act: Callable[[VoteStore], T]) -> T:
         """Like `ask`, for an act that changes votes; schedules an export of the ranked pairs."""
         done = await self.ask(act)
         self._export_soon(await self._votes())
@@ -48,23 +48,23 @@ class AnnotationService:
         if opening.exception() is None:
             await _on_disk(opening.result().close, "the ranked pairs to be written")
 
-    async def _votes(self) -> VoteBook:
-        """Opens the `VoteBook` in one shared task, which survives cancelled callers; retries after a failure."""
+    async def _votes(self) -> VoteStore:
+        """Opens the `VoteStore` in one shared task, which survives cancelled callers; retries after a failure."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             self._opening = asyncio.create_task(self._open())
         return await wait_for(asyncio.shield(self._opening), _DISK_S, "the votes to be read")
 
-    async def _open(self) -> VoteBook:
-        votes = await asyncio.to_thread(VoteBook, self._run_dir)
+    async def _open(self) -> VoteStore:
+        votes = await asyncio.to_thread(VoteStore, self._run_dir)
         self._export_soon(votes)
         return votes
 
-    def _export_soon(self, votes: VoteBook) -> None:
+    def _export_soon(self, votes: VoteStore) -> None:
         self._is_stale = True
         if self._export is None or self._export.done():
             self._export = asyncio.create_task(self._export_later(votes))
 
-    async def _export_later(self, votes: VoteBook) -> None:
+    async def _export_later(self, votes: VoteStore) -> None:
         while self._is_stale:
             await asyncio.sleep(_EXPORT_AFTER_S)
             self._is_stale = False

@@ -78,5 +78,5 @@ def _is_act(record: Record) -> bool:
     if record["kind"] == "pair":
         CompletionPair.from_record(record)
         return True
-    is_told = isinstance(record["pair"], str) and isinstance(record["annotator"], str)
-    return is_told and (record["kind"] == "undo" or (record["kind"] == "vote" and record["choice"] in CHOICES))
+    is_complete = isinstance(record["pair"], str) and isinstance(record["annotator"], str)
+    return is_complete and (record["kind"] == "undo" or (record["kind"] == "vote" and record["choice"] in CHOICES))

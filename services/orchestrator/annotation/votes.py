@@ -34,12 +34,12 @@ class OtherVoteError(HeadraceError):
     """The annotator already cast a different vote on this pair, which must be undone first."""
 
 
-class VoteBook:
+class VoteStore:
     """Votes of one run directory. Blocks on disk I/O; thread-safe."""
 
     def __init__(self, run_dir: Path) -> None:
         """Raises ConfigError if another process has the votes open, DataError if they cannot be read."""
-        self._shelf, self._ballots, self._lock = PairStore(run_dir), Ballots(), threading.Lock()
+        self._pairs, self._ballots, self._lock = PairStore(run_dir), Ballots(), threading.Lock()
         self._log = VoteLog(run_dir)
         self._ranked = RunPaths(run_dir).ranked_pairs
         try:
@@ -116,16 +116,16 @@ class VoteBook:
         self._is_exported = False
 
     def _pair(self, pair_id: str) -> CompletionPair:
-        pair = self._ballots.pairs.get(pair_id) or self._shelf.pair(pair_id)
+        pair = self._ballots.pairs.get(pair_id) or self._pairs.pair(pair_id)
         if pair is None:
             raise UnknownPairError(f"there is no pair {pair_id!r} in the rollouts of this run")
         return pair
 
     def _turn(self, annotator: str, pair: CompletionPair | None = None) -> AnnotationTurn:
-        self._shelf.look()
+        self._pairs.look()
         seen = self._ballots.seen(annotator)
         pair = pair or self._next(annotator)
-        known = set(self._ballots.pairs).union(self._shelf.newest())
+        known = set(self._ballots.pairs).union(self._pairs.newest())
         return AnnotationTurn(
             pair=None if pair is None else _shown(pair),
             undo=next(reversed(seen), None) if seen else None,
@@ -137,9 +137,9 @@ class VoteBook:
         wanted, rest = self._ballots.shared(annotator)
         if wanted and self._ballots.wants_shared(annotator):
             return self._ballots.pairs[wanted[0]]
-        for pair_id in self._shelf.newest():
+        for pair_id in self._pairs.newest():
             if not self._ballots.verdicts(pair_id) and pair_id not in self._ballots.seen(annotator):
-                pair = self._shelf.pair(pair_id)
+                pair = self._pairs.pair(pair_id)
                 if pair is not None:
                     return pair
         others = [*wanted, *rest]

@@ -15,7 +15,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="headrace.services.orchestrator.dashboard", description=__doc__)
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--port", type=int, default=0, help="0 = a free one; the log tells")
+    parser.add_argument("--port", type=int, default=0, help="0 = a free one, which the log names")
     options = parser.parse_args()
     configure_logging("dashboard", "")
     try:

@@ -71,7 +71,7 @@ class Board:
         self.source = source
         self.feed = EventFeed()
         self._loaded = asyncio.Event()
-        self._told: RunStatus | None = None
+        self._last_status: RunStatus | None = None
 
     async def run(self) -> None:
         """Polls files, rollouts and status. Runs until cancelled."""
@@ -98,7 +98,7 @@ class Board:
     async def _look_at_files(self) -> None:
         files = self.files
         while fresh := await files.curves.look():
-            self._tell_steps(fresh)
+            self._send_steps(fresh)
         for row in await files.evals.look():
             self.feed.send(Event.of("eval", row))
         for record in await files.log.look():
@@ -107,7 +107,7 @@ class Board:
             self._loaded.set()
             pa.default_memory_pool().release_unused()
 
-    def _tell_steps(self, fresh: Fresh) -> None:
+    def _send_steps(self, fresh: Fresh) -> None:
         rows = fresh.rows
         if fresh.anew or len(rows) > _BURST:
             self.feed.send(_resync(self.files.curves.rows))
@@ -116,15 +116,15 @@ class Board:
             self.feed.send(_step(rows, position))
 
     async def _look_at_rollouts(self) -> None:
-        while await self.files.shelf.look():
+        while await self.files.rollouts.look():
             pass
 
     async def _look_at_status(self) -> None:
         if len(self.feed):
             status = self.source.status()
-            told = status.model_copy(update={"now": 0.0})
-            if told != self._told:
-                self._told = told
+            undated = status.model_copy(update={"now": 0.0})
+            if undated != self._last_status:
+                self._last_status = undated
                 self.feed.send(_status(status))
 
 

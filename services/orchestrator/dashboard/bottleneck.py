@@ -59,12 +59,12 @@ def _spent(metrics: Metrics) -> str:
     whole = sum(seconds.values())
     seconds.pop("other", None)
     largest = sorted(seconds, key=lambda name: -seconds[name])[:2]
-    told = [
+    shares = [
         f"{name.replace('_', ' ')} {_percent(seconds[name] / whole)}"
         for name in largest
         if whole > 0 and seconds[name] >= _NAMED * whole
     ]
-    return f" Its time goes to {', '.join(told)}." if told else ""
+    return f" Its time goes to {', '.join(shares)}." if shares else ""
 
 
 def _percent(share: float) -> str:

@@ -19,10 +19,10 @@ from headrace.wire.telemetry import get_logger
 log = get_logger("dashboard")
 
 
-def page_app(board: Board, desk: AnnotationService, host: str = "127.0.0.1") -> FastAPI:
+def page_app(board: Board, annotation: AnnotationService, host: str = "127.0.0.1") -> FastAPI:
     """The read-only dashboard and the annotation page, for a server that listens on `host`."""
     app = admin_app("dashboard", lambda: None, policy=page_policy(host))
-    add_annotation(app, desk)
+    add_annotation(app, annotation)
     add_dashboard(app, board)
     return app
 
@@ -37,10 +37,10 @@ async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: b
     model = table_of(read_config(run_dir), "model").get("path", ".")
     files = Files.of(run_dir, Path(str(model)))
     board = Board(files, EndedRun(files))
-    desk = AnnotationService(run_dir)
+    annotation = AnnotationService(run_dir)
     if takes_votes:
-        await desk.ask(lambda book: book.summary())
-    app = page_app(board, desk, host)
+        await annotation.ask(lambda votes: votes.summary())
+    app = page_app(board, annotation, host)
     http = await serve_http(app, host, port)
     log.info("serving", url=f"http://{host}:{http.port}/", run_dir=str(run_dir))
     looking = asyncio.create_task(board.run())
@@ -48,6 +48,6 @@ async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: b
     looking.cancel()
     board.close()
     await http.stop()
-    await desk.close()
+    await annotation.close()
     await asyncio.gather(looking, return_exceptions=True)
     return 0

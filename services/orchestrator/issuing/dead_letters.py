@@ -80,8 +80,8 @@ class DeadLetters:
         index = self._check(letter)
         row = self._row(letter, index)
         if self._store.requeue(entry_id, index, row):
-            told = {"group_id": letter.group_id, "dead_index": index, "row": row}
-            self._events.append("requeued", entry=entry_id, **told, who=who)
+            facts = {"group_id": letter.group_id, "dead_index": index, "row": row}
+            self._events.append("requeued", entry=entry_id, **facts, who=who)
             log.info("requeued", entry=entry_id, group=letter.group_id, who=who)
             await self._state.notify()
         return self._said(letter, index)

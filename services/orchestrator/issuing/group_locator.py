@@ -44,7 +44,7 @@ class GroupLocator:
         if own:
             self._index = -1
             return f"{' and '.join(own)} generate{'s' if len(own) == 1 else ''} it"
-        played = self._environments.whereabouts(group_index, now) if self._environments is not None else ""
+        played = self._environments.place_of(group_index, now) if self._environments is not None else ""
         if played:
             self._index = -1
             return played
@@ -63,7 +63,7 @@ class GroupLocator:
                     return _WORDS[stream]
         except TransientError as error:
             return f"its place is unknown: {error}"
-        return f"it is in no stream: it is issued again when {self._reconcile_s:g} s have passed without news"
+        return f"it is in no stream: it is issued again within {self._reconcile_s:g} s"
 
     async def _holds(self, stream: StreamName, group_index: int) -> bool:
         for data in await self._broker.live(stream):

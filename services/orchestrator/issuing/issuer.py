@@ -41,9 +41,9 @@ class Issuer:
         prompts: PromptStream,
         clients: Clients,
         events: EventLog,
-        beginning: StartGate | None = None,
+        start_gate: StartGate | None = None,
     ) -> None:
-        """`beginning` may delay the first prompt."""
+        """`start_gate` may delay the first prompt."""
         self._settings = settings
         self._rows = rows
         self._order = PromptOrder(len(rows), settings.run.seed)
@@ -53,11 +53,10 @@ class Issuer:
         self._prompts = prompts
         self._clients = clients
         self._events = events
-        self._beginning = beginning
+        self._start_gate = start_gate
         self._lock = asyncio.Lock()
         self._generation = ""
-        self._moved_at = time.monotonic()
-        self._counts: dict[str, int] = {}
+        self._reconciled_at = time.monotonic()
         self.limit = 0
 
     @property
@@ -65,12 +64,12 @@ class Issuer:
         """What holds back prompts although there is credit; empty if nothing does."""
         if self._state.operator_requests.holds:
             return "the operator to resume the run" if self._state.operator_requests.paused else "the trainer to stop"
-        return self._beginning.waiting_for if self._beginning else ""
+        return self._start_gate.waiting_for if self._start_gate else ""
 
     @property
     def waiting_times(self) -> tuple[float, float] | None:
         """Start and deadline of the wait (monotonic seconds); None when there is none."""
-        return (self._beginning.since, self._beginning.until) if self._beginning and self.waiting_for else None
+        return (self._start_gate.since, self._start_gate.until) if self._start_gate and self.waiting_for else None
 
     async def run(self) -> None:
         """Issues groups whenever credit is free, and reconciles lost groups. Runs until cancelled."""
@@ -78,6 +77,8 @@ class Issuer:
             try:
                 await self._look()
             except TransientError as error:
+                # What was recorded and not put on the stream is in none now.
+                self._generation = ""
                 log.warning("issuer_waits", error=str(error))
             try:
                 async with asyncio.timeout(_LOOK_S), self._state.changed:
@@ -89,13 +90,11 @@ class Issuer:
         if self._state.phase is not RunPhase.RUNNING or self._state.operator_requests.holds:
             return
         generation = await self._broker.generation()
-        counts = self._store.counts()
-        if counts != self._counts:
-            self._counts, self._moved_at = counts, time.monotonic()
-        waited = time.monotonic() - self._moved_at > self._settings.orchestrator.reconcile_s
-        if generation != self._generation or waited:
+        # Also while other groups end: a lost one would keep its credit.
+        due = time.monotonic() - self._reconciled_at > self._settings.orchestrator.reconcile_s
+        if generation != self._generation or due:
             await self.reconcile()
-            self._generation, self._moved_at = generation, time.monotonic()
+            self._generation, self._reconciled_at = generation, time.monotonic()
         await self.issue()
 
     async def issue(self) -> None:
@@ -114,7 +113,7 @@ class Issuer:
             if not free:
                 return
             first = self._store.next_index()
-            if first == 0 and self._beginning and not self._beginning.is_over(time.monotonic()):
+            if first == 0 and self._start_gate and not self._start_gate.is_over(time.monotonic()):
                 return
             gaps = self._store.gaps()[:free]
             fresh = range(first, first + free - len(gaps))
@@ -202,7 +201,7 @@ class Issuer:
         request = trainer_pb2.GetFatesRequest(from_index=first, most=_PAGE)
         while request.from_index <= last:
             try:
-                answer = await call(stub.GetFates, request, timeout_s=10.0, what="the trainer to tell fates")
+                answer = await call(stub.GetFates, request, timeout_s=10.0, what="the trainer to report fates")
             except (HeadraceError, RuntimeError) as error:
                 raise TransientError(str(error)) from error
             self._state.take_fates(answer.fates)

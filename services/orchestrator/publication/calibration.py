@@ -34,11 +34,11 @@ def judge(
     names = _some(list(found))
     if not loaded_known:
         return Judgement(False, f"{names} differ from the trainer's table; what the server had loaded is not known")
-    told = {name: folder[name] for name in found if name in folder}
-    if not told:
-        reason = why_not or "the trainer cannot tell what they are in model.path"
+    computed = {name: folder[name] for name in found if name in folder}
+    if not computed:
+        reason = why_not or "the trainer cannot compute them from model.path"
         return Judgement(False, f"{names} differ from the trainer's table, which cannot be tried: {reason}")
-    wrong = [name for name, value in told.items() if found[name] != value]
+    wrong = [name for name, value in computed.items() if found[name] != value]
     if wrong:
         return Judgement(False, f"the trainer's table does not fit this server: {_some(wrong)} differ in model.path")
     return Judgement(True, f"{names} are not the trainer's")

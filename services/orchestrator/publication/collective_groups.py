@@ -59,7 +59,7 @@ class CollectiveGroups:
         )
         try:
             store = await opening
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, HeadraceError):
             # The trainer may have opened it all the same; without a link it would stay open for ever.
             closing = asyncio.create_task(self._close(name, trainer))
             self._closing.add(closing)

@@ -28,7 +28,7 @@ def choose_route(trainer: Routes, replica: Routes, *, distrust: str = "") -> Rou
         return Route(DISK, "trainer and replica have no collective backend in common")
     if common[0] != "nccl":
         lacks = "nccl" in trainer.backends
-        return Route(common[0], "the replica tells of no NCCL, or of no GPU" if lacks else "")
+        return Route(common[0], "the replica reports no NCCL, or no GPU" if lacks else "")
     # Second best is gloo: through host memory on both ends, never through a file.
     second = next((backend for backend in common if backend != "nccl"), DISK)
     shared = sorted(set(trainer.devices) & set(replica.devices))

@@ -96,8 +96,8 @@ class PublicationSession:
                 raise
             finally:
                 if members:
-                    told = self.progress.timeline(ended=True)
-                    self._context.events.append("publication", **told.model_dump(exclude={"ended"}))
+                    timeline = self.progress.timeline(ended=True)
+                    self._context.events.append("publication", **timeline.model_dump(exclude={"ended"}))
             span.set(missed=[outcome.replica_id for outcome in outcomes if not outcome.committed])
         return outcomes
 

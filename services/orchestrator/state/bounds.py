@@ -1,4 +1,4 @@
-"""Bounds on what callers tell the orchestrator: a token shows a caller's role, and a role may still be wrong or broken.
+"""Bounds on what callers report to the orchestrator: a token proves a caller's role, not that it works correctly.
 
 Each check raises ContractError; nothing of a refused message is kept.
 """

@@ -13,11 +13,11 @@ _LOOK_S = 0.05
 
 async def changes(read: Callable[[], T], *, repeat_s: float) -> AsyncIterator[T]:
     """Yields what `read` returns, whenever it differs from the last time, and at least every `repeat_s` seconds."""
-    told, told_at = read(), time.monotonic()
-    yield told
+    last, last_at = read(), time.monotonic()
+    yield last
     while True:
         await asyncio.sleep(_LOOK_S)
         found = read()
-        if found != told or time.monotonic() - told_at >= repeat_s:
-            told, told_at = found, time.monotonic()
-            yield told
+        if found != last or time.monotonic() - last_at >= repeat_s:
+            last, last_at = found, time.monotonic()
+            yield last

@@ -50,17 +50,21 @@ class EnvironmentWorkers:
         """Workers with a live lease, by id."""
         return tuple(_status(one, now) for one in self._alive(now))
 
-    def whereabouts(self, group_index: int, now: float) -> str:
-        """Which worker plays a training group, and what its episode that waits longest waits for; empty if none does.
+    def place_of(self, group_index: int, now: float) -> str:
+        """Which worker plays or holds a training group, and what its episode that waits longest waits for.
+
+        One in play comes first: those that wait for a slot wait for it. Empty if no worker has the group.
 
         Such as `environment-0 plays it: demo/g00000007/2 waits for the tools search, 12 s`.
         """
         for worker in self._alive(now):
             own = [one for one in worker.longest_first if one.group_index == group_index]
+            own.sort(key=lambda one: one.kind in _IDLE)
             if own:
                 seconds = own[0].seconds + now - worker.seen
                 waits = f"{own[0].id} waits for {own[0].waits_for}, {seconds:.0f} s"
-                return f"{worker.request.worker_id} plays it: {waits}"
+                verb = "holds" if own[0].kind in _IDLE else "plays"
+                return f"{worker.request.worker_id} {verb} it: {waits}"
         return ""
 
     def _alive(self, now: float) -> list[WorkerReport]:

@@ -59,7 +59,7 @@ class Operator:
         said = "resumed: prompts are issued as credit allows"
         if operator_requests.stopping:
             # A trainer that knows of the stop exits; one started in its place does not have to.
-            heard = self._state.trainer.told_stop or operator_requests.is_inherited
+            heard = self._state.trainer.knows_stop or operator_requests.is_inherited
             said = _HEARD if heard else "the stop is withdrawn before the trainer received it; prompts are issued"
         self._state.go_on()
         return await self._done("resume", who, said)
@@ -106,8 +106,8 @@ class Operator:
     def _control(self, service: str, count: int) -> Path:
         """The control socket of the supervisor that started this process; raises ConfigError if there is none."""
         try:
-            told = json.loads(RunPaths(self._run_dir).supervisor.read_text(encoding="utf-8"))
-            return Path(told["control"])
+            record = json.loads(RunPaths(self._run_dir).supervisor.read_text(encoding="utf-8"))
+            return Path(record["control"])
         except (OSError, ValueError, KeyError, TypeError):
             raise ConfigError(_BY_HAND.format(service=service, count=count)) from None
 

@@ -49,7 +49,7 @@ class TrainerView:
 
     address: str = ""
     boot_id: str = ""
-    told_stop: bool = False
+    knows_stop: bool = False
     """It has been notified of a stop, and will stop even if the request is withdrawn."""
     waiting_for: str = ""
     waiting_since: float = 0.0
@@ -91,10 +91,10 @@ class RunState:
 
     def _load_phase(self) -> None:
         """Restores the phase of a run that has ended; it stays ended until a trainer registers."""
-        told = (self._store.get("phase") or b"").decode()
-        if told == RunPhase.STOPPED:
+        stored = (self._store.get("phase") or b"").decode()
+        if stored == RunPhase.STOPPED:
             self.phase, self.reason = RunPhase.STOPPED, _STOPPED
-        elif told == RunPhase.FINISHED and self.version >= self.max_steps:
+        elif stored == RunPhase.FINISHED and self.version >= self.max_steps:
             self.phase, self.trainer.finished = RunPhase.FINISHED, True
 
     def _stored_publication(self) -> orchestrator_pb2.PublishRequest | None:
@@ -134,7 +134,7 @@ class RunState:
             address=request.address,
             boot_id=request.boot_id,
             routes=request.routes,
-            told_stop=self.trainer.told_stop and not is_new,
+            knows_stop=self.trainer.knows_stop and not is_new,
         )
         self._clock.restart()
         log.info("trainer_registered", incarnation=self.incarnation, version=request.version)

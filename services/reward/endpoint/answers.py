@@ -14,7 +14,7 @@ _BANS = {403, 405, 451}
 _TRY_LATER = {408, 425, 429}
 _WORDS = 2048
 """Bytes read of an error's body."""
-_TOLD = 200
+_LONGEST = 200
 
 
 async def read_answer(answer: httpx.Response, max_bytes: int, secret: str) -> object:
@@ -24,7 +24,7 @@ async def read_answer(answer: httpx.Response, max_bytes: int, secret: str) -> ob
     status = answer.status_code
     if answer.has_redirect_location or 300 <= status < 400:
         raise EndpointError("down", f"it redirects ({status}), which is not followed: give the final URL")
-    words = f"{status} {await _told(answer, secret)}".strip()
+    words = f"{status} {await _error_text(answer, secret)}".strip()
     if status in _NOT_SERVED:
         raise EndpointError("down", words)
     if status in _BANS:
@@ -55,14 +55,14 @@ def _parse(body: bytes) -> object:
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise EndpointError("bad_answer", f"the answer is no JSON: {str(error)[:_TOLD]}", may_retry=True) from None
+        raise EndpointError("bad_answer", f"the answer is no JSON: {str(error)[:_LONGEST]}", may_retry=True) from None
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-async def _told(answer: httpx.Response, secret: str) -> str:
+async def _error_text(answer: httpx.Response, secret: str) -> str:
     """The server's own words, as far as they fit a line."""
     body = b""
     try:
@@ -75,7 +75,7 @@ async def _told(answer: httpx.Response, secret: str) -> str:
     text = body.decode("utf-8", "replace")
     if secret:
         text = text.replace(secret, "***")
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:_TOLD]
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:_LONGEST]
 
 
 def _retry_after(answer: httpx.Response) -> float:
@@ -84,7 +84,7 @@ def _retry_after(answer: httpx.Response) -> float:
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
-        # By the server's clock, where it tells it: this machine's may be another.
+        # By the server's clock, where it sends the date: this machine's may be another.
         date = answer.headers.get("date", "")
         now = parsedate_to_datetime(date).timestamp() if date else time.time()
         return max(0.0, parsedate_to_datetime(text).timestamp() - now)

@@ -90,7 +90,7 @@ class Endpoint:
         try:
             await wait_for(self._transport.look(), self._attempt_s, f"the address of {self._target.host}")
         except AddressForbiddenError as error:
-            raise ConfigError(self._tell_forbidden(error)) from None
+            raise ConfigError(self._report_forbidden(error)) from None
         except (httpx.ConnectError, TimeoutError) as error:
             log.warning("endpoint_not_found_yet", endpoint=self._label, url=self.url, error=str(error))
 
@@ -171,9 +171,9 @@ class Endpoint:
             raise
         except AddressForbiddenError as error:
             outcome = "forbidden"
-            raise EndpointError("down", self._tell_forbidden(error)) from error
+            raise EndpointError("down", self._report_forbidden(error)) from error
         finally:
-            if outcome != "forbidden":  # `_tell_forbidden` has counted it.
+            if outcome != "forbidden":  # `_report_forbidden` has counted it.
                 metrics.ENDPOINT_REQUESTS.labels(self._label, outcome).inc()
                 metrics.ENDPOINT_SECONDS.labels(self._label).observe(time.monotonic() - begin)
 
@@ -195,10 +195,10 @@ class Endpoint:
         kind = None if target.address is None else target.why_forbidden(target.address)
         if kind is not None:
             self._target = target
-            raise ConfigError(self._tell_forbidden(AddressForbiddenError(f"{target.host} is {kind} address")))
+            raise ConfigError(self._report_forbidden(AddressForbiddenError(f"{target.host} is {kind} address")))
         return target
 
-    def _tell_forbidden(self, error: AddressForbiddenError) -> str:
+    def _report_forbidden(self, error: AddressForbiddenError) -> str:
         """Logs and counts the refusal; returns the error text."""
         metrics.ENDPOINT_REQUESTS.labels(self._label, "forbidden").inc()
         log.warning("address_refused", endpoint=self._label, url=self.url, error=str(error))

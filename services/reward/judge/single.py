@@ -13,7 +13,7 @@ from headrace.services.reward.judge.untrusted import neutral
 from headrace.services.reward.judge.verdicts import Allowed
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 
-_TOLD = 200
+_LONGEST = 200
 """Characters of the judge's reasoning that a verdict keeps."""
 
 
@@ -69,7 +69,7 @@ class Judge(JudgeScorer):
             blocks["reference"] = ("REFERENCE", as_text(reference))
         first, last = map(str, self._options.scale)
         found = await self._chat.ask(lambda key: self._instructions.messages(key, blocks, low=first, high=last), errand)
-        return found["score"], told(found)
+        return found["score"], reasoning_of(found)
 
     def _mapped(self, grade: float) -> float:
         first, last = self._options.scale
@@ -88,6 +88,6 @@ def version_of(kind: str, options: ChatOptions, instructions: Instructions, *mor
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def told(found: Mapping[str, object]) -> str:
+def reasoning_of(found: Mapping[str, object]) -> str:
     """The judge's reasoning for people: one line, nothing hidden in it."""
-    return " ".join(neutral(str(found.get("reasoning", ""))).split())[:_TOLD]
+    return " ".join(neutral(str(found.get("reasoning", ""))).split())[:_LONGEST]

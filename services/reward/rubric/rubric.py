@@ -125,8 +125,8 @@ class Rubric:
         if not found:
             return None
         # A token that only some of them score has those; one that none scores has none (NaN).
-        nobody = np.all(np.isnan(found), axis=0)
-        return np.where(nobody, np.nan, np.nansum(found, axis=0)).astype(np.float32)
+        unscored = np.all(np.isnan(found), axis=0)
+        return np.where(unscored, np.nan, np.nansum(found, axis=0)).astype(np.float32)
 
 
 def _under(name: str, part: str) -> str:

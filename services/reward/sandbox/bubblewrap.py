@@ -46,8 +46,8 @@ def find() -> str:
 
 @functools.cache
 def _knows(path: str, option: str) -> bool:
-    told = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=_HELP_S, check=False)
-    return option in told.stdout
+    shown = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=_HELP_S, check=False)
+    return option in shown.stdout
 
 
 def command(limits: Limits, packages: Path | None, *, slot: int, control: int, sources: dict[str, int]) -> list[str]:

@@ -31,8 +31,8 @@ def waited_s(pidfd: int) -> float:
     The process may have ended, if it has not been reaped. 0 where the kernel does not report it.
     """
     try:
-        told = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-        pid = next(line.split()[1] for line in told.splitlines() if line.startswith("Pid:"))
+        status = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+        pid = next(line.split()[1] for line in status.splitlines() if line.startswith("Pid:"))
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
     except (OSError, StopIteration):
         return 0.0

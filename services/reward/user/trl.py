@@ -81,14 +81,14 @@ def _job(samples: Sequence[Sample]) -> dict[str, object]:
 def serve(target: str, options: dict[str, object]) -> Callable[[dict[str, object]], dict[str, object]]:
     """What a worker runs."""
     function = find(target)
-    told = about(function)
-    taken = told["parameters"] or []
+    described = about(function)
+    taken = described["parameters"] or []
     takes_all = any(kind == Parameter.VAR_KEYWORD for _, kind, _ in taken)
     names = {name for name, _, _ in taken}
 
     def answer(job: dict[str, Any]) -> dict[str, object]:
         if "about" in job:
-            return told
+            return described
         metrics: dict[str, float] = {}
 
         def log_metric(name: str, value: object) -> None:

@@ -75,11 +75,11 @@ def _row(sample: Sample) -> tuple[object, str, object, object]:
 
 def _ground_truth(columns: Mapping[str, object]) -> object:
     """The ground truth of verl's own column, else the answer that `[data.columns]` names."""
-    told = columns.get("reward_model")
-    if isinstance(told, str):
+    column = columns.get("reward_model")
+    if isinstance(column, str):
         with contextlib.suppress(ValueError):
-            told = json.loads(told)
-    found = told.get("ground_truth") if isinstance(told, Mapping) else None
+            column = json.loads(column)
+    found = column.get("ground_truth") if isinstance(column, Mapping) else None
     return columns.get("answer") if found is None else found
 
 

@@ -84,8 +84,8 @@ def answer(function: Function, job: dict[str, object]) -> bytes:
         return encode({"result": result}, _plain)
     except (Exception, SystemExit) as error:
         bug = bug_of(error, _OUR_CODE)
-        told = {"error": type(error).__name__, "message": _message(error)}
-        return encode({**told, "bug": asdict(bug)} if bug else told)
+        problem = {"error": type(error).__name__, "message": _message(error)}
+        return encode({**problem, "bug": asdict(bug)} if bug else problem)
 
 
 def _plain(value: Any) -> object:

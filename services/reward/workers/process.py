@@ -15,11 +15,13 @@ from typing import Any
 
 from headrace.services.reward.workers.errors import JobError
 from headrace.services.reward.workers.frames import encode, is_quiet, read
+from headrace.services.reward.workers.output import copy_output
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.users_code import Bug
 
 _END_S = 10.0
+_LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,8 @@ class Process(WorkerChild):
     def __init__(self, connection: socket.socket, process: asyncio.subprocess.Process, what: str) -> None:
         super().__init__(connection)
         self._process, self._what = process, what
+        assert process.stdout is not None
+        self._copying = asyncio.create_task(copy_output(process.stdout, what))
         self._turn = asyncio.Lock()
 
     @property
@@ -113,7 +117,8 @@ class Process(WorkerChild):
                 process = await asyncio.create_subprocess_exec(
                     *(*command, str(theirs.fileno()), str(os.getpid())),
                     stdin=asyncio.subprocess.DEVNULL,
-                    stdout=2,  # What it prints belongs into the log.
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
@@ -183,7 +188,11 @@ class Process(WorkerChild):
                 await wait_for(self._process.wait(), grace_s, f"{self._what} to leave")
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        return ended(await wait_for(self._process.wait(), _END_S, f"{self._what} to die"))
+        status = await wait_for(self._process.wait(), _END_S, f"{self._what} to die")
+        # Its last words, such as a traceback; another process that it left behind may hold the pipe open.
+        await asyncio.wait({self._copying}, timeout=_LAST_WORDS_S)
+        self._copying.cancel()
+        return ended(status)
 
 
 class Forked(WorkerChild):

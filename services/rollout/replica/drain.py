@@ -64,8 +64,8 @@ def add_drain(app: FastAPI, replica: Drainable) -> None:
         if not (caller and ipaddress.ip_address(caller).is_loopback):
             raise HTTPException(403, "only from this machine")
         access = process_access.current()
-        told = process_access.token_in((("authorization", request.headers.get("authorization", "")),))
-        if access is not None and not access.tokens().roles_of(told) & _MAY:
+        token = process_access.token_in((("authorization", request.headers.get("authorization", "")),))
+        if access is not None and not access.tokens().roles_of(token) & _MAY:
             words = "this needs the token of a rollout service or operator: Authorization: Bearer TOKEN"
             raise HTTPException(401, words, headers={"WWW-Authenticate": "Bearer"})
         replica.retire()

@@ -66,7 +66,7 @@ class Gate:
         self._slept = self.state is ReplicaState.SLEEPING
         self.state = advance(self.state, target)
         self.reason = reason
-        self.tell()
+        self.notify()
 
     def commit(self, serving: Serving) -> None:
         """Starts serving new weights and opens the gate."""
@@ -93,7 +93,7 @@ class Gate:
         finally:
             self._condition_waiters.discard(wake)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wakes all watchers; called also when conditions besides the state have changed."""
         self.changed.set()
         for wake in self._condition_waiters:

@@ -83,7 +83,7 @@ class GroupGenerator:
         """Stops taking prompts, permanently; no newer weights will come either. On the event loop only."""
         if not self.retired:
             self.retired = True
-            self._gate.tell()
+            self._gate.notify()
 
     @property
     def state(self) -> ReplicaState:
@@ -122,8 +122,8 @@ class GroupGenerator:
             try:
                 group = await self._generated(message, prompt, span)
             except EndedError as error:
-                told = {"group_id": header.group_id, "attempt": header.attempt}
-                self._events.append("group_aborted", **told, reason=str(error))
+                facts = {"group_id": header.group_id, "attempt": header.attempt}
+                self._events.append("group_aborted", **facts, reason=str(error))
                 metrics.ABORTED.inc()
                 return []
         trace = trace_id(header.traceparent)

@@ -37,11 +37,11 @@ class TableTrust:
     def compare(self, found: Mapping[str, str], wanted: Iterable[TensorChecksum]) -> Compared:
         """Compares one version's checksums with the trainer's. An empty value: the engine cannot hash the tensor."""
         unhashed = tuple(name for name, value in found.items() if not value)
-        told = {one.name: one.value for one in wanted if one.name not in unhashed}
-        differing = tuple(name for name, value in told.items() if found.get(name) != value)
+        expected = {one.name: one.value for one in wanted if one.name not in unhashed}
+        differing = tuple(name for name, value in expected.items() if found.get(name) != value)
         if not differing:
-            self._right |= told.keys()
-        unknown = len(found) if differing else len(found.keys() - told.keys())
+            self._right |= expected.keys()
+        unknown = len(found) if differing else len(found.keys() - expected.keys())
         return Compared(differing, not self._right.isdisjoint(differing), unknown, unhashed)
 
     def loaded(self, names: Iterable[str]) -> list[TensorChecksum]:

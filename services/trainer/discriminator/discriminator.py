@@ -58,10 +58,10 @@ class DiscriminatorTrainer:
             for _ in range(self._table.epochs)
         ]
         self.version = step
-        told = {name: found[0][name] for name in ("loss", "accuracy_rollouts", "accuracy_references", "grad_norm")}
-        told["skipped"] = max(each["skipped"] for each in found)
-        told["references"] = count
-        return {f"{_PREFIX}{name}": value for name, value in told.items()}
+        reported = {name: found[0][name] for name in ("loss", "accuracy_rollouts", "accuracy_references", "grad_norm")}
+        reported["skipped"] = max(each["skipped"] for each in found)
+        reported["references"] = count
+        return {f"{_PREFIX}{name}": value for name, value in reported.items()}
 
     def publish(self, folder: Path, source: Path, *, dtype: torch.dtype) -> None:
         """Publishes the current version in `folder`, with the tokenizer of `source`, unless this life already has."""

@@ -89,7 +89,7 @@ class Ranks:
         """Returns when all ranks have called it."""
         self.sum(torch.zeros(1))
 
-    def told(self, say: Callable[[], str], what: str) -> str:
+    def share_text(self, say: Callable[[], str], what: str) -> str:
         """Broadcasts the string that rank 0's callable returns.
 
         Raises TransientError naming `what` if that is not done by the deadline.

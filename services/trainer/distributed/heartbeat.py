@@ -26,7 +26,7 @@ _BEATS_OF_A_LIMIT = 8
 _MISSED = 4
 """Beats that a rank misses before it is taken for the cause of a failed collective."""
 _LOOK_S = 0.5
-log = get_logger("trainer.pulse")
+log = get_logger("trainer.heartbeat")
 
 
 def quiet_after(timeout_s: float) -> float:
@@ -48,7 +48,7 @@ class RankHeartbeat:
         self._answered = time.monotonic()
         self._verdict: dict[str, str | int] = {}
         self._trouble = ""
-        self._stop_told = False
+        self._stop_passed_on = False
         self._beats: dict[int, tuple[bytes, float]] = {}
         self._troubled_since = 0.0
 
@@ -59,9 +59,9 @@ class RankHeartbeat:
         # The rendezvous has seen the first processes; the other ranks count from their first beat.
         self._beats = dict.fromkeys(range(0, self._place.ranks, each), (b"", now))
         self._answered = now
-        threading.Thread(target=self._beat, daemon=True, name="pulse").start()
+        threading.Thread(target=self._beat, daemon=True, name="heartbeat").start()
         if self._place.rank:
-            threading.Thread(target=self._watch, daemon=True, name="pulse-watch").start()
+            threading.Thread(target=self._watch, daemon=True, name="heartbeat-watch").start()
 
     def declare(self, reason: str, code: int) -> None:
         """Declares the trainer over on all machines; this process ends within seconds. Callable from any thread."""
@@ -135,14 +135,14 @@ class RankHeartbeat:
         """Passes a stop signal received on any machine to rank 0, which decides when to stop."""
         if self._stop is None:
             return
-        if self._place.rank and self._stop.signalled and not self._stop_told:
+        if self._place.rank and self._stop.signalled and not self._stop_passed_on:
             store.set(_STOP, str(self._place.node))
-            self._stop_told = True
+            self._stop_passed_on = True
             log.info("stop_passed_on", to="node 0")
-        if self._place.rank == 0 and not self._stop_told and store.check([_STOP]):
+        if self._place.rank == 0 and not self._stop_passed_on and store.check([_STOP]):
             log.info("stopping", told_by=f"node {store.get(_STOP).decode()}")
             self._stop.receive()
-            self._stop_told = True
+            self._stop_passed_on = True
 
     def _judge(self, store: Store) -> None:
         """On rank 0: declares the trainer over if a rank is silent for too long, or has reported an error."""
@@ -178,8 +178,8 @@ class RankHeartbeat:
         if self._left:
             return None
         # Twice: readers of the log look for `error` in its last line.
-        told = {"reason": reason, "error": reason, "exit_code": code, "effect": "all ranks on all nodes end"}
-        log.error("over", **told, **({"exc_info": exc_info} if exc_info else {}))
+        facts = {"reason": reason, "error": reason, "exit_code": code, "effect": "all ranks on all nodes end"}
+        log.error("over", **facts, **({"exc_info": exc_info} if exc_info else {}))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code or 1)

@@ -26,9 +26,9 @@ from headrace.services.trainer.distributed.heartbeat import RankHeartbeat, quiet
 from headrace.services.trainer.distributed.rendezvous import (
     LIFE,
     WaitPolicy,
-    attend_meeting,
     enter,
-    host_meeting,
+    join_rendezvous,
+    open_rendezvous,
     split_address,
 )
 from headrace.services.trainer.distributed.stop import StopSignal
@@ -39,13 +39,13 @@ from headrace.wire.errors import TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, interface_of
 from headrace.wire.lifecycle import die_with_parent, in_time
 from headrace.wire.telemetry import get_logger
-from headrace.wire.weights.store import listening_store
+from headrace.wire.weights.store import GroupStore
 
 _HOST = "127.0.0.1"
 _ENTER_S = 60.0
 _LOST_S = 2.0
 """In which the end of a rank of this machine is noticed, where a collective failed by it."""
-log = get_logger("trainer.crew")
+log = get_logger("trainer.launch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ class RankProcesses:
         `stop`: given on the first process of each machine.
         """
         self._place, self._options, self._stop = place, options, stop
-        self._pulse: RankHeartbeat | None = None
-        self._store: TCPStore | None = None
+        self._heartbeat: RankHeartbeat | None = None
+        self._store: GroupStore | None = None
         self._watchers: list[threading.Thread] = []
         if not place.first or not self._has_group:
             return
         try:
-            self._store = listening_store(_HOST, timeout_s=options.timeout_s)
+            self._store = GroupStore(_HOST, timeout_s=options.timeout_s)
         except (RuntimeError, OSError) as error:
             raise TransientError(f"rank {place.rank} could not open a store: {error}") from error
         for child in place.children(self._store.port):
@@ -116,8 +116,8 @@ class RankProcesses:
         except BaseException as error:
             if isinstance(error, TransientError):
                 self._await_watchers()
-            if self._pulse is not None:
-                self._pulse.failed(error)
+            if self._heartbeat is not None:
+                self._heartbeat.failed(error)
             raise
 
     def join(self) -> Ranks:
@@ -128,13 +128,17 @@ class RankProcesses:
         store = self._join_one_machine() if place.nodes == 1 else self._join_machines()
         ranks = Ranks.join(place.rank, place.ranks, store, device=options.device, timeout_s=options.timeout_s)
         ranks.beside = place.ranks // place.nodes
-        if self._pulse is not None:
-            ranks.before_leaving = self._pulse.quit
+        if self._store is not None and (reason := self._store.seal()):
+            log.warning(
+                "store_not_sealed", reason=reason, effect="other users of this machine can write to the ranks' store"
+            )
+        if self._heartbeat is not None:
+            ranks.before_leaving = self._heartbeat.quit
         return ranks
 
     def _join_one_machine(self) -> TCPStore:
         if self._store is not None:
-            return self._store
+            return self._store.client
         return self._client(_HOST, self._place.port)
 
     def _client(self, host: str, port: int) -> TCPStore:
@@ -147,41 +151,45 @@ class RankProcesses:
     def _join_machines(self) -> TCPStore:
         place, options = self._place, self._options
         host, port = split_address(options.rendezvous)
-        self._choose_interface(host)
-        if place.node == 0:
-            # Its own address may be routed out of the machine and not back in.
-            host = _HOST
         given_up = self._stop.asked if self._stop is not None else lambda: False
         patience = WaitPolicy(options.rendezvous_timeout_s, given_up)
+        own_address = self._choose_interface(host, patience)
+        if place.node == 0:
+            # The address that `host` resolves to may be routed out of the machine and not back in.
+            host = own_address
         if place.first and place.node == 0:
-            store = host_meeting(place, port, patience)
+            store = open_rendezvous(place, port, patience, address=own_address)
             life = store.get(LIFE).decode()
         else:
             life = self._hear_of_life(patience)
             store = enter(host, port, life, timeout_s=_ENTER_S)
         if place.first:
-            self._tell_children(life)
+            self._pass_life_on(life)
         store.set_timeout(timedelta(seconds=options.timeout_s))
         own = partial(enter, host, port, life, timeout_s=_ENTER_S)
-        self._pulse = RankHeartbeat(own, place, timeout_s=options.node_timeout_s, stop=self._stop)
-        self._pulse.start()
+        self._heartbeat = RankHeartbeat(own, place, timeout_s=options.node_timeout_s, stop=self._stop)
+        self._heartbeat.start()
         return store
 
-    def _choose_interface(self, host: str) -> None:
-        """Selects gloo's interface, which would otherwise be the one that the host's name resolves to."""
-        try:
-            announce = self._options.announce
-            address = address_of(announce) if announce else address_towards(host)
-            name = interface_of(address)
-        except OSError as error:
-            log.warning("no_interface", towards=host, error=str(error), effect="gloo guesses one from the host's name")
-            return
-        if name:
-            set_default("GLOO_SOCKET_IFNAME", name)
+    def _choose_interface(self, host: str, patience: WaitPolicy) -> str:
+        """Returns this machine's own address towards the others, and selects its interface for gloo.
 
-    def _tell_children(self, life: str) -> None:
+        gloo would take the one that the host's name resolves to. The name of `host` may not be known yet.
+        """
+        wait = patience.waiting()
+        while True:
+            try:
+                address = _own_address(self._options.announce, host)
+            except OSError as error:
+                wait.pause(f"a way to {host} of trainer.rendezvous ({error})")
+                continue
+            if name := interface_of(address):
+                set_default("GLOO_SOCKET_IFNAME", name)
+            return address
+
+    def _pass_life_on(self, life: str) -> None:
         assert self._store is not None
-        self._store.set(LIFE, life)
+        self._store.client.set(LIFE, life)
 
     def _hear_of_life(self, patience: WaitPolicy) -> str:
         """On all ranks but 0: returns the id of the life to join.
@@ -190,7 +198,7 @@ class RankProcesses:
         """
         if self._place.first:
             quiet_s = quiet_after(self._options.node_timeout_s)
-            return attend_meeting(self._place, self._options.rendezvous, patience, quiet_s=quiet_s)
+            return join_rendezvous(self._place, self._options.rendezvous, patience, quiet_s=quiet_s)
         first = self._client(_HOST, self._place.port)
         seconds = self._options.rendezvous_timeout_s + _ENTER_S
         try:
@@ -224,9 +232,9 @@ class RankProcesses:
         if not code:
             return
         log.error("rank_lost", rank=rank, node=self._place.node, exit_code=code, effect="all ranks end")
-        if self._pulse is not None:
+        if self._heartbeat is not None:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            self._pulse.declare(f"{self._place.name(rank)} {how}", max(code, 1))
+            self._heartbeat.declare(f"{self._place.name(rank)} {how}", max(code, 1))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if code > 0 else 1)
@@ -242,3 +250,12 @@ def assemble_ranks(
     """
     options = LaunchOptions(device=device, timeout_s=timeout_s, grouped=grouped)
     return RankProcesses(replace(place, ranks=size), options).join()
+
+
+def _own_address(announce: str, host: str) -> str:
+    """The announced address if this machine has it, as it has not behind a translation; else the one towards `host`.
+
+    Raises OSError where there is no way.
+    """
+    announced = address_of(announce) if announce else ""
+    return announced if announced and interface_of(announced) else address_towards(host)

@@ -22,6 +22,7 @@ from headrace.services.trainer.distributed.topology import RankTopology
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.lifecycle import in_time
 from headrace.wire.telemetry import get_logger
+from headrace.wire.weights.store import listening_store
 
 T = TypeVar("T")
 LIFE, OVER = "life", "over"
@@ -31,11 +32,11 @@ _PAUSE_S = 0.3
 _FRESH_S = 5.0
 """Seconds without a renewed entry after which a machine may be gone."""
 _ANSWER_S = 10.0
-_TELL_S = 30.0
+_REPORT_S = 30.0
 _BIND_S = 60.0
 """A former life that is just being killed may still hold the port."""
 _LOOPBACK = "127.0.0.1"
-log = get_logger("trainer.meeting")
+log = get_logger("trainer.rendezvous")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Wait:
     def __init__(self, patience: WaitPolicy) -> None:
         self._patience = patience
         self._end = time.monotonic() + patience.seconds
-        self._told = time.monotonic() - _TELL_S + 2.0
+        self._reported_at = time.monotonic() - _REPORT_S + 2.0
 
     def pause(self, what: str) -> None:
         """Sleeps briefly. Raises TransientError naming `what` at the deadline, StoppedError when given up."""
@@ -69,9 +70,9 @@ class _Wait:
         now = time.monotonic()
         if now > self._end:
             raise _LateError(f"waited {self._patience.seconds:.0f} s{self._patience.key} for {what}")
-        if now - self._told > _TELL_S:
+        if now - self._reported_at > _REPORT_S:
             log.info("waiting", waiting_for=what)
-            self._told = now
+            self._reported_at = now
         time.sleep(_PAUSE_S)
 
 
@@ -111,10 +112,10 @@ def enter(host: str, port: int, life: str, *, timeout_s: float) -> TCPStore:
     return store
 
 
-def host_meeting(place: RankTopology, port: int, patience: WaitPolicy) -> TCPStore:
-    """On machine 0: opens the store on all interfaces and returns it when all machines have joined."""
+def open_rendezvous(place: RankTopology, port: int, patience: WaitPolicy, *, address: str = _LOOPBACK) -> TCPStore:
+    """On machine 0: opens the store at its own `address` alone and returns it when all machines have joined."""
     wait = patience.waiting()
-    store = _listen(port, patience)
+    store = _listen(address, port, patience)
     store.set(_SHAPE, _shape(place))
     store.set(LIFE, secrets.token_hex(8))
     came: dict[int, str] = {}
@@ -131,24 +132,22 @@ def host_meeting(place: RankTopology, port: int, patience: WaitPolicy) -> TCPSto
             log.info("met", nodes=place.nodes, life=store.get(LIFE).decode())
             return store
         names = ", ".join(f"node {node}" for node in missing)
-        wait.pause(f"{names} of {place.nodes} to come to port {port} of node 0")
+        wait.pause(f"{names} of {place.nodes} to come to node 0, which listens at {address}:{port}")
 
 
-def _listen(port: int, patience: WaitPolicy) -> TCPStore:
+def _listen(address: str, port: int, patience: WaitPolicy) -> TCPStore:
     wait = WaitPolicy(min(_BIND_S, patience.seconds), patience.given_up, key="").waiting()
     while True:
         try:
-            return TCPStore(
-                _LOOPBACK, port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=_ANSWER_S)
-            )
-        except RuntimeError as error:
+            return listening_store(address, port=port, timeout_s=_ANSWER_S)
+        except (RuntimeError, OSError) as error:
             wait.pause(
                 f"port {port} of trainer.rendezvous, which another process holds: end that one, or take another port "
                 f"({_first_line(error)})"
             )
 
 
-def attend_meeting(place: RankTopology, rendezvous: str, patience: WaitPolicy, *, quiet_s: float) -> str:
+def join_rendezvous(place: RankTopology, rendezvous: str, patience: WaitPolicy, *, quiet_s: float) -> str:
     """On every other machine: joins the life of machine 0 and returns its id.
 
     A process that has not beaten for `quiet_s` is dead. Raises ConfigError if machine 0 has another number of machines

@@ -42,7 +42,7 @@ class Commands:
         self._number = 0
         self._parts = 0
 
-    def tell(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
+    def send(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
         """Sends a command, on rank 0, before it acts itself.
 
         Raises WaitTimeoutError if the one before was never read.

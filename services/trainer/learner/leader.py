@@ -27,15 +27,15 @@ class Followers:
         self._ranks = ranks
         self._commands = Commands(ranks.store, ranks.size) if ranks.store is not None and ranks.size > 1 else None
 
-    def tell(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
+    def send(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
         """Sends the next command. The first loads their models: until then their GPUs may belong to the engines."""
         if self._commands is not None:
-            self._commands.tell(name, payloads, **values)
+            self._commands.send(name, payloads, **values)
 
     def stop(self, end: TrainingEnd) -> None:
         """Stops the other ranks, which end as this process does; it must end then too."""
         if self._commands is not None:
-            self.tell("stop", end=end)
+            self.send("stop", end=end)
             self._ranks.leave()
 
 
@@ -44,7 +44,7 @@ class Leader:
 
     def __init__(self, learner: Learner, followers: Followers) -> None:
         self._learner = learner
-        self._tell = followers.tell
+        self._send = followers.send
 
     @property
     def policy(self) -> Backend:
@@ -60,42 +60,42 @@ class Leader:
         self, step: int, batch: Sequence[ReadyGroup], interrupted: Callable[[], bool], *, phases: Timed = untimed
     ) -> StepOutcome:
         """Runs `Learner.train` on all ranks; `phases` are those of rank 0."""
-        self._tell("train", [group.data for group in batch], step=step)
+        self._send("train", [group.data for group in batch], step=step)
         return self._learner.train(step, [group.scored for group in batch], interrupted, phases=phases)
 
     def hold(self, publisher: Publisher, version: int) -> Held:
         """Takes the snapshot of a version, on all ranks."""
-        self._tell("hold")
+        self._send("hold")
         return publisher.hold(self.policy, version)
 
     def publish_discriminator(self) -> None:
         """Runs `Learner.publish_discriminator` on all ranks."""
-        self._tell("publish_discriminator")
+        self._send("publish_discriminator")
         self._learner.publish_discriminator()
 
     def save(self) -> Saved:
         """Runs `Learner.save` on all ranks."""
-        self._tell("save")
+        self._send("save")
         return self._learner.save()
 
     def park(self) -> None:
         """Runs `Learner.park` on all ranks."""
-        self._tell("park")
+        self._send("park")
         self._learner.park()
 
     def unpark(self) -> None:
         """Runs `Learner.unpark` on all ranks."""
-        self._tell("unpark")
+        self._send("unpark")
         self._learner.unpark()
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Runs `Learner.load` on all ranks; each reads the same files, below the run directory as it sees it."""
-        self._tell("load", path=str(checkpoint.path.relative_to(self._learner.run_dir)))
+        self._send("load", path=str(checkpoint.path.relative_to(self._learner.run_dir)))
         self._learner.load(checkpoint)
 
     def export(self, target: Path) -> str:
         """Runs `Learner.export` on all ranks."""
-        self._tell("export", target=str(target))
+        self._send("export", target=str(target))
         return self._learner.export(target)
 
 
@@ -115,7 +115,7 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
         if command.name == LOAD:
             learner = load()
             continue
-        assert learner is not None, f"rank 0 tells {command.name!r} before there are models"
+        assert learner is not None, f"rank 0 sent the command {command.name!r} before the models were loaded"
         _obey(command, learner, canary)
 
 
@@ -140,7 +140,7 @@ def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object
         case "export":
             learner.export(Path(command.values["target"]))
         case _:
-            raise ValueError(f"rank 0 tells {command.name!r}, which no rank implements")
+            raise ValueError(f"rank 0 sent the command {command.name!r}, which no rank implements")
 
 
 def _group(data: bytes) -> ScoredGroup:

@@ -158,7 +158,9 @@ def _load_deferred(
             owner._buffers[key] = None if buffer is None else buffer.to(device)
     if not problems:
         layers = layers_of(model.base_model)
-        problems.append(ranks.told(lambda: _look(model, deferred, layers, device, look), "rank 0 to look at the model"))
+        problems.append(
+            ranks.share_text(lambda: _look(model, deferred, layers, device, look), "rank 0 to look at the model")
+        )
     if problems[0]:
         _refuse_other_logits(problems[0], model, path)
     return model, deferred

@@ -26,7 +26,7 @@ class Abandoned:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._hanging: Counter[str] = Counter()
-        self.tell: Callable[..., object] = _nobody
+        self.report: Callable[..., object] = _ignore
         """Called with an event's name and fields."""
 
     def add(self, replica_id: str, group: str, thread: "Future[Any]") -> None:
@@ -38,12 +38,12 @@ class Abandoned:
         metrics.ABANDONED_THREADS.set(of_all)
         facts = {"replica": replica_id, "group": group, "hanging": hanging, "hanging_of_all": of_all}
         log.warning("join_abandoned", **facts)
-        self.tell("join_abandoned", **facts)
+        self.report("join_abandoned", **facts)
         thread.add_done_callback(lambda _: self._ended(replica_id, group))
 
     def forget_log(self) -> None:
         """Detaches the event log, which is about to be closed."""
-        self.tell = _nobody
+        self.report = _ignore
 
     def refusal(self, replica_id: str) -> str:
         """Returns why no more groups are opened to a replica; empty if they are."""
@@ -66,5 +66,5 @@ class Abandoned:
         log.info("abandoned_join_ended", replica=replica_id, group=group, hanging_of_all=of_all)
 
 
-def _nobody(event: str, **fields: object) -> None:
+def _ignore(event: str, **fields: object) -> None:
     """Drops events before the event log is open, and after it is closed."""

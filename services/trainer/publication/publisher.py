@@ -49,7 +49,7 @@ class Publisher:
         self._dtype = dtype
         self._model_path = model_path
         # Adapters are small, and a process that checks their file needs no torch.
-        self._shelf = HeldVersions(bucket_bytes=bucket_bytes, algorithm=XXH3 if adapter_config else "")
+        self._versions = HeldVersions(bucket_bytes=bucket_bytes, algorithm=XXH3 if adapter_config else "")
         self._copies = Copies(weights_folder, model_path)
         self._adapter_config = adapter_config
         self._disk_only = disk_only or bool(adapter_config)
@@ -75,7 +75,7 @@ class Publisher:
     def hold(self, backend: Backend, version: int) -> Held:
         """Copies the weights as `version`. Called by the main thread while the weights do not change."""
         with metrics.SNAPSHOT_SECONDS.time():
-            held = self._shelf.put(version, weight_groups(backend, self._dtype), self._canary(backend))
+            held = self._versions.put(version, weight_groups(backend, self._dtype), self._canary(backend))
             # Offloaded weights are in host memory, wherever the passes run.
             self._device = held.snapshot.device
             held.snapshot.plan.adapter_config = self._adapter_config
@@ -83,7 +83,7 @@ class Publisher:
 
     async def publish(self, stub: Stub, incarnation: int, *, timeout_s: float) -> None:
         """Requests the publication of the newest version until it succeeds; WaitTimeoutError at the deadline."""
-        held = self._shelf.newest
+        held = self._versions.newest
         begin = time.monotonic()
         request = orchestrator_pb2.PublishRequest(
             incarnation=incarnation,
@@ -116,22 +116,22 @@ class Publisher:
 
     async def open_group(self, version: int, name: str, replica_id: str = "") -> tuple[str, int]:
         """Opens the rendezvous of a group for this version and later ones; returns its host and port."""
-        self._shelf.version(version)
+        self._versions.version(version)
         return await self.sender.open(name, replica_id)
 
     async def send(self, version: int, name: str, backend: str, world_size: int, deadline_s: float) -> None:
         """Broadcasts a held version over the group `name`; TransientError when it is not done in time."""
         with tracing.span("send weights", version=version, backend=backend, world_size=world_size):
-            await self.sender.send(self._shelf.version(version), name, backend, world_size, deadline_s)
+            await self.sender.send(self._versions.version(version), name, backend, world_size, deadline_s)
 
     async def save(self, version: int) -> str:
         """Returns the folder of a held version, writing it if it is not there."""
         with tracing.span("save weights", version=version):
-            return str(await self._copies.save(self._shelf.version(version)))
+            return str(await self._copies.save(self._versions.version(version)))
 
     async def checksums(self, version: int, layout: str) -> dict[str, str]:
         """What an engine's own checksums of a held version must be; empty if only the engine can compute them."""
-        held = self._shelf.version(version)
+        held = self._versions.version(version)
         key = (held.digest, layout)
         if key not in self._checksums:
             # One task for all callers, whether or not they wait for its end.
@@ -142,7 +142,7 @@ class Publisher:
 
     async def folder_checksums(self, version: int, layout: str) -> dict[str, str]:
         """Returns what an engine's own checksums of `model.path` must be; computed once per life and layout."""
-        plan = self._shelf.version(version).snapshot.plan
+        plan = self._versions.version(version).snapshot.plan
         known = self._of_folder.get(layout)
         if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
             made = asyncio.to_thread(_folder_checksums, self._model_path, plan, layout, self._device)

@@ -60,11 +60,11 @@ def _rows(
         pairs = zip(scored.group.rollouts, scored.scores, strict=True)
         for number, (rollout, score) in enumerate(pairs):
             is_trained = number < scored.group.prompt.trained and score.value is not None
-            told = next(token_advantages, None) if is_trained else None
+            of_tokens = next(token_advantages, None) if is_trained else None
             trained = rollout.trained_mask & fresh(rollout, step - 1, most_lag)
             yield {
                 **of_group,
-                **_row(rollout, score, told, trained),
+                **_row(rollout, score, of_tokens, trained),
                 "rollout_index": number,
                 "advantage": next(advantages) if is_trained else None,
                 "trained_tokens": int(trained.sum()) if is_trained else 0,
@@ -76,9 +76,9 @@ def _row(
 ) -> dict[str, object]:
     versions = [span.version.version for span in rollout.spans]
     spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
-    told = token_advantages
-    if told is not None and _is_flat(told) and bool((trained == rollout.trained_mask).all()):
-        told = None
+    shown = token_advantages
+    if shown is not None and _is_flat(shown) and bool((trained == rollout.trained_mask).all()):
+        shown = None
     return {
         "completion": rollout.text,
         "reward": score.value,
@@ -93,7 +93,7 @@ def _row(
         "token_ids": rollout.token_ids,
         "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
         rollouts.EPISODE: None if rollout.episode is None else episode_text(rollout.episode),
-        "token_advantages": None if told is None else _where(trained, told[trained[rollout.trained_mask]]),
+        "token_advantages": None if shown is None else _where(trained, shown[trained[rollout.trained_mask]]),
     }
 
 

@@ -55,7 +55,7 @@ class StepRecord:
             of_batch["generated_tokens"] = on_the_way.spent + sum(map(generated_tokens, groups))
         return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **outcome.peaks, **of_batch}
 
-    def tell(
+    def write(
         self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]
     ) -> RecordedStep:
         """Writes `line` and the rollouts, sets the metrics, logs; returns the digests of what it wrote."""

@@ -34,7 +34,7 @@ from headrace.wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 _ACK_S = 90.0
 _START_S = 30.0
 _LOOK_S = 0.2
-_TELL_S = 10.0
+_REPORT_S = 10.0
 _TURN_S = 10.0
 """The orchestrator answers within a second or two, whatever the engines do."""
 log = get_logger("trainer.runtime")
@@ -126,7 +126,7 @@ class Runtime:
         events = EventLog(settings.run_dir, "trainer", incarnation)
         config = config_digests(settings.run_dir)
         events.append("incarnation_opened", incarnation=incarnation, version=version, config=config)
-        self._publisher.sender.abandoned.tell = events.append
+        self._publisher.sender.abandoned.report = events.append
         metrics.INCARNATION.set(incarnation)
         journaled = JournaledLedger(ledger, journal, events, version=version, digest=digest)
         self._servicer.ledger = journaled
@@ -143,7 +143,7 @@ class Runtime:
         """Why no group can arrive from the broker; empty if one can."""
         return self._inbox.trouble if self._inbox is not None else ""
 
-    def tell_stopped(self) -> bool:
+    def report_stopped(self) -> bool:
         """Reports that an operator's stop is done, and waits up to ten seconds for the orchestrator to receive it.
 
         Returns whether an operator has asked for one.
@@ -153,8 +153,8 @@ class Runtime:
             return False
         reporter.stopped = True
         reporter.wake()
-        end = time.monotonic() + _TELL_S
-        while not reporter.stop_told and time.monotonic() < end:
+        end = time.monotonic() + _REPORT_S
+        while not reporter.stop_reported and time.monotonic() < end:
             time.sleep(_LOOK_S / 4)
         return True
 

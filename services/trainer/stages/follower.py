@@ -12,7 +12,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import canary_maker, load_learner
 from headrace.wire.telemetry import configure_logging
 
-MEETING = "waiting for the trainer's other ranks"
+AWAITING_RANKS = "waiting for the trainer's other ranks"
 
 
 def make_rank_processes(
@@ -36,7 +36,7 @@ def run_follower(settings: TrainerSettings, place: RankTopology, stop: StopSigna
     name = f"{settings.instance}.{place.rank}"
     configure_logging("trainer", settings.run.id, name)
     processes = make_rank_processes(settings, stop if place.first else None, place)
-    health = HealthServer(settings, MEETING) if place.first else None
+    health = HealthServer(settings, AWAITING_RANKS) if place.first else None
     if health:
         health.start()
     with processes.joined() as ranks:

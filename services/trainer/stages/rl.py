@@ -27,7 +27,7 @@ from headrace.services.trainer.runtime.runtime import BrokerMaker, Runtime
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.batch_wait import wait_for_batch
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
-from headrace.services.trainer.stages.follower import MEETING, make_rank_processes
+from headrace.services.trainer.stages.follower import AWAITING_RANKS, make_rank_processes
 from headrace.services.trainer.stages.own_functions import code_digest
 from headrace.services.trainer.stages.parts import config_digest, load_learner, make_publisher
 from headrace.services.trainer.stages.restore import read_history, replay
@@ -82,7 +82,7 @@ class RlStage:
         """Runs to `max_steps` or until a stop; returns which of them it was."""
         # Starts the other ranks first, while this process has no threads.
         processes = make_rank_processes(self._settings, self._stop)
-        self._runtime.doing = MEETING
+        self._runtime.doing = AWAITING_RANKS
         self._runtime.start()
         with processes.joined() as ranks:
             self._trackers.start()
@@ -94,7 +94,7 @@ class RlStage:
                 end = self._end()
             except StepInterruptedError:
                 log.info("stopped", version=self._version, before="the first new step")
-                end = self._told_end(finished=False)
+                end = self._report_end(finished=False)
             finally:
                 self._runtime.stop()
                 self._trackers.finish(hurry=self._stop.asked(), step=self._version, receipt=self._receipt)
@@ -108,7 +108,7 @@ class RlStage:
         if not self._turns.begin(None, self._stop.asked):
             raise StepInterruptedError("asked to stop before the GPU was free")
         self._runtime.doing = "loading the model"
-        followers.tell(LOAD)
+        followers.send(LOAD)
         device = rank_device(self._settings.run.device, 0)
         self._leader = Leader(load_learner(self._settings, ranks, device), followers)
         self._hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
@@ -125,14 +125,14 @@ class RlStage:
             log.info("stopped", version=self._version)
         self._receipt = self._checkpoint_schedule.receipt(self._version)
         # After the last step a stop may also arrive while the last evaluations are awaited.
-        return self._told_end(finished=finished)
+        return self._report_end(finished=finished)
 
-    def _told_end(self, *, finished: bool) -> TrainingEnd:
+    def _report_end(self, *, finished: bool) -> TrainingEnd:
         """Reports an operator's stop, if there is one; returns how training ended, `finished` or not.
 
         An operator's stop stays one whatever signals follow it, such as those by which the run's command ends.
         """
-        by_operator = self._runtime.tell_stopped()
+        by_operator = self._runtime.report_stopped()
         # Without an operator, a signal may have come before the orchestrator received the end: the next life does that.
         if finished and (by_operator or not self._stop.signalled):
             return TrainingEnd.FINISHED
@@ -212,7 +212,7 @@ class RlStage:
         with tracing.span("step", begins=True, step=step, replayed=True) as span, training(step, batch, span):
             outcome = self._leader.train(step, batch, self._stop.asked, phases=phases)
         self._trained(step, outcome)
-        self._tell(step, batch, outcome, replay_times(phases) | {"replayed": True, "incarnation": 0})
+        self._report_step(step, batch, outcome, replay_times(phases) | {"replayed": True, "incarnation": 0})
 
     def _one_step(self, step: int) -> None:
         with tracing.span("step", begins=True, step=step) as span:
@@ -248,7 +248,7 @@ class RlStage:
         numbers = step_times(self._phases.lap(), train)
         numbers |= {"replayed": False, "incarnation": self._ledger.incarnation}
         with self._phases("record"):
-            self._tell(step, batch, outcome, numbers, on_the_way)
+            self._report_step(step, batch, outcome, numbers, on_the_way)
         if published and step % self._settings.trainer.checkpoint_every == 0:
             self._checkpoint()
         elif published:
@@ -337,7 +337,7 @@ class RlStage:
                 self._runtime.publish()
         return ended
 
-    def _tell(
+    def _report_step(
         self,
         step: int,
         batch: Sequence[ReadyGroup],
@@ -352,7 +352,7 @@ class RlStage:
             line |= step_speed(line, self._hardware, rollout_gpus=reporter.rollout_gpus)
             reporter.waiting_share = line["wait_batch_share"]
             reporter.step({key: float(value) for key, value in line.items()} | {"step": float(step)})
-        written = self._record.tell(step, batch, outcome, line)
+        written = self._record.write(step, batch, outcome, line)
         if line["replayed"]:
             self._replayed.append(written)
         else:

@@ -32,16 +32,16 @@ class ToMlflow:
         experiment = known.experiment_id if known else self._client.create_experiment(place.table.project)
         run = self._client.create_run(experiment, run_name=place.name, tags={"headrace.run_id": place.run_id})
         self._run = run.info.run_id
-        self._tell_config(config)
+        self._log_config(config)
         return self._run
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
         """Logs a batch of `train/` metrics."""
-        self._tell("train", step, numbers, at)
+        self._log_metrics("train", step, numbers, at)
 
     def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
         """Logs a batch of `eval/` metrics, with the version as step."""
-        self._tell("eval", version, numbers, at)
+        self._log_metrics("eval", version, numbers, at)
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Sets the tags `headrace.receipt` and `headrace.receipt_step`."""
@@ -52,7 +52,7 @@ class ToMlflow:
         """Marks the run as finished."""
         self._client.set_terminated(self._run, "FINISHED")
 
-    def _tell(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
+    def _log_metrics(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
         from mlflow.entities import Metric
 
         self._client.log_batch(
@@ -60,7 +60,7 @@ class ToMlflow:
             metrics=[Metric(f"{kind}/{name}", value, int(at * 1000), step) for name, value in numbers.items()],
         )
 
-    def _tell_config(self, config: Mapping[str, object]) -> None:
+    def _log_config(self, config: Mapping[str, object]) -> None:
         from mlflow.entities import Param
 
         params = [Param(name, value[:_LONGEST]) for name, value in _flat(config).items() if value]

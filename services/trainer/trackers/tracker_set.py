@@ -14,7 +14,7 @@ from headrace.wire.settings import ServiceSettings
 _HURRY_S = 3.0
 """Longest that a process which was asked to stop waits for its trackers."""
 _LOOK_S = 5.0
-_TOLD = ("run", "model", "batch", "algorithm", "critic", "discriminator", "trainer", "sft", "reward_model", "dpo")
+_SENT = ("run", "model", "batch", "algorithm", "critic", "discriminator", "trainer", "sft", "reward_model", "dpo")
 """Tables sent to trackers; none of them holds addresses, which may contain passwords."""
 
 
@@ -57,13 +57,13 @@ def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
     if table.use:
         folder.mkdir(exist_ok=True)
     place = TrackedRun(run_id=settings.run.id, name=table.name or settings.run_dir.name, folder=folder, table=table)
-    deliveries = [Delivery(name, _tracker(name, place), folder, told_of(settings)) for name in table.use]
+    deliveries = [Delivery(name, _tracker(name, place), folder, sent_config(settings)) for name in table.use]
     return Trackers(deliveries, finish_s=table.finish_s)
 
 
-def told_of(settings: ServiceSettings) -> dict[str, object]:
+def sent_config(settings: ServiceSettings) -> dict[str, object]:
     """The part of a run's config that is sent to trackers."""
-    return settings.model_dump(mode="json", include=set(_TOLD))
+    return settings.model_dump(mode="json", include=set(_SENT))
 
 
 def _tracker(name: str, place: TrackedRun) -> Tracker:

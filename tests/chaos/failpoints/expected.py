@@ -8,12 +8,21 @@ WITHOUT = {
 }
 """Effects in functions without a failpoint."""
 
-_READ = "only people's commands call it, and it changes nothing"
-_TURNS = "engines that share the trainer's GPUs: tests/integration/rollout/test_turns.py"
-_HASHED = "engines that hash their weights: tests/chaos/publication/test_sglang.py"
-_FAILED = "a handler that fails: tests/chaos/test_streams.py"
+READ = {
+    "/wire.v1.OrchestratorService/GetStatus": "orchestrator",
+    "/wire.v1.RolloutService/GetReplica": "rollout",
+    "/wire.v1.TrainerService/GetTrainer": "trainer",
+    "/wire.v1.RewardService/ListScorers": "reward",
+    "/wire.v1.RewardService/Score": "reward",
+}
+"""Methods that people's commands alone call, and the service that serves each: killed there by `test_struck_alone`."""
+ALONE = frozenset({"stream.before_fail", "stream.failed", "folder.moved_aside"})
+"""Points that a run reaches only by a fault of another kind: `test_struck_alone` strikes them outside of one."""
+
+_CALLER = "in a command of people, which has no failpoints: nothing of a run dies with it"
+_TURNS = "engines that share the trainer's GPUs, which no machine without one has: not struck"
+_HASHED = "engines that hash their weights, with the real SGLang: not struck; tests/chaos/publication/test_sglang.py"
 _VOTE = "tests/integration/orchestrator/test_killed_votes.py"
-_REPLACED = "a folder that replaces one: tests/unit/services/trainer/durability/test_crash_of_a_checkpoint.py"
 
 
 def _of(method: str, reason: str) -> dict[str, str]:
@@ -22,21 +31,16 @@ def _of(method: str, reason: str) -> dict[str, str]:
 
 
 ELSEWHERE = {
-    **_of("GetReplica", _READ),
-    **_of("GetStatus", _READ),
-    **_of("GetTrainer", _READ),
-    **_of("ListScorers", _READ),
-    **_of("Score", _READ),
+    **{point: _CALLER for method in READ for point in _of(method.rpartition("/")[2], "")},
+    **{f"rpc.served.{method.rpartition('/')[2]}": "tests/chaos/failpoints/test_struck_alone.py" for method in READ},
+    **dict.fromkeys(ALONE, "tests/chaos/failpoints/test_struck_alone.py"),
     **_of("Sleep", _TURNS),
     **_of("TakeTurn", _TURNS),
     **_of("GetChecksums", _HASHED),
-    "stream.before_fail": _FAILED,
-    "stream.failed": _FAILED,
     "vote.written": _VOTE,
     "vote.synced": _VOTE,
-    "folder.moved_aside": _REPLACED,
 }
-"""Failpoints that the runs of the campaign do not reach."""
+"""Failpoints that the runs of the campaign do not reach, and where each is struck, or why it is not."""
 
 RARE = {
     "rpc.served.AbortWeights": "a replica that lives and missed a phase: chaos/publication/test_frozen_replica.py",

@@ -41,7 +41,7 @@ class Life:
         self._ours.send(words)
         return await self.answer(within_s)
 
-    def tell(self, *words: Any) -> None:
+    def send(self, *words: Any) -> None:
         self._ours.send(words)
 
     async def answer(self, within_s: float = 30.0) -> Any:

@@ -50,8 +50,8 @@ class Watch:
 class WatchedSession(PublicationSession):
     """Tells when its phases begin, and when their calls are under way."""
 
-    def __init__(self, office: Any, request: pb.PublishRequest, publication_id: str) -> None:
-        super().__init__(office, request, publication_id)
+    def __init__(self, context: Any, request: pb.PublishRequest, publication_id: str) -> None:
+        super().__init__(context, request, publication_id)
         self._asked = request.version
 
     async def _phase(

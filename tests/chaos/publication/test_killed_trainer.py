@@ -58,7 +58,7 @@ async def test_replicas_serve_on_and_the_next_life_publishes_again(
         await life.ask("die_in_transfer", new.version)
     else:
         Watch.moment = Moment(phase, new.version, life.process.kill)
-    life.tell("publish", new.version)
+    life.send("publish", new.version)
     await life.death()
     await settled(stage, members, old, new)
     heir, next_incarnation = await trainers.born()

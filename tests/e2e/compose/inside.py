@@ -10,7 +10,7 @@ print(json.dumps(sorted(found)))
 """Folders and files below /runs that may be written to."""
 TRY = """
 import json, os, sys
-def told(act):
+def outcome_of(act):
     try:
         act()
     except OSError as error:
@@ -27,7 +27,7 @@ def act(verb, path):
         'chmod': lambda: os.chmod(path, 0o777),
         'read': lambda: os.close(os.open(path, os.O_RDONLY)),
     }[verb]
-print(json.dumps([told(act(*one)) for one in json.loads(sys.argv[1])]))
+print(json.dumps([outcome_of(act(*one)) for one in json.loads(sys.argv[1])]))
 """
 """Reasons for which acts, each a verb and a path, were refused; empty for those that were not."""
 LIST = """

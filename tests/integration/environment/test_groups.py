@@ -20,7 +20,7 @@ from headrace.wire.contracts import DropReason, FinishReason, Message, RolloutGr
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
-from headrace.wire.streams.worker import Worker
+from headrace.wire.streams.worker import HandBack, Worker
 from headrace.wire.users_code import FIRST_GROUPS
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
@@ -178,6 +178,20 @@ async def test_a_group_that_waits_for_weights_takes_no_slot(tmp_path: Path) -> N
         assert group.rollouts[0].rollout_id == "test/g00000002/0"
         it.place("rollout-0", version=1)
         await works.rollouts(3)
+
+
+async def test_a_group_that_waited_for_weights_is_taken_again_in_the_order_of_the_stream(tmp_path: Path) -> None:
+    async with stage(tmp_path, counting, environment="games:Adder") as it:
+        works = Works(it, tmp_path)
+        later = Message(header=builders.header(12), body=played(SUM, min_version=2))
+        held = asyncio.create_task(works.groups.handle(later))
+        await until_async(lambda: works.groups.capacity(1) == 1)
+        it.place("rollout-0", version=2)
+        # Not played at once, though there is room: earlier ones may be in the stream, for which the trainer waits.
+        with pytest.raises(HandBack, match="weights of version 2 are served"):
+            await held
+        assert not it.replicas["rollout-0"].asked
+        assert await works.groups.handle(later)
 
 
 async def test_a_group_whose_weights_do_not_come_is_handed_back(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ async def test_the_orchestrator_hears_which_episode_waits_for_which_tool_and_whi
         assert set(waits.values()) == {("tool", "the tools hang"), ("slot", "a free slot")}
         (view,) = hears.workers.view(time.monotonic())
         assert (view.playing, view.waiting, view.slots, view.notes) == (1, 1, 1, ("a note",))
-        place = hears.workers.whereabouts(3, time.monotonic())
+        place = hears.workers.place_of(3, time.monotonic())
         assert place.startswith("environment-0 plays it: test/g00000003/"), place
     assert works.groups.in_hand.all == []
 

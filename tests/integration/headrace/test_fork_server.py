@@ -310,3 +310,12 @@ def test_a_kernel_that_lacks_or_forbids_the_call_has_none(monkeypatch: pytest.Mo
 def test_a_run_on_a_gpu_has_none(tmp_path: Path) -> None:
     table = RunTable(id="run", device="cuda")
     assert begin_fork_server(RunFile.model_construct(run=table), {}) is None
+
+
+async def test_one_that_waits_while_the_server_dies_starts_by_itself(server: ForkServer, env: dict[str, str]) -> None:
+    starts = [asyncio.create_task(server.start(argv("0"), env, 2)) for _ in range(3)]
+    await asyncio.sleep(0)
+    server._process.kill()
+    found = await asyncio.wait_for(asyncio.gather(*starts, return_exceptions=True), 60)
+    # What the supervisor takes for a reason to start the process by its command line, not for the end of the run.
+    assert [type(one) for one in found] == [ForkServerError] * 3, found

@@ -176,12 +176,12 @@ def test_one_that_cannot_be_kept_alive_is_given_up_and_those_above_it_stay_until
         assert [one for one in stage.view.notices if one.startswith("rollout-2 is given up, the run goes on")]
         # Asked for again, it still fails.
         assert await stage.scale(4) == ["rollout-2 is started"]
-        await stage.until(lambda: told(stage, "rollout-2 cannot be started, the run goes on"), "it to fail")
+        await stage.until(lambda: noticed(stage, "rollout-2 cannot be started, the run goes on"), "it to fail")
         await stage.until_ready(*others)
         stage.dies.unlink()
         assert await stage.scale(3) == ["rollout-2 is started"]
         await stage.until_ready("rollout-0", "rollout-1", "rollout-2")
-        assert not told(stage, "rollout-1 drains") and not told(stage, "there will be no more")
+        assert not noticed(stage, "rollout-1 drains") and not noticed(stage, "there will be no more")
 
     budget = Budget(early_deaths=2, early_deaths_later=4, longest_backoff_s=0.1)
     assert Stage(tmp_path, budget=budget).play(script).state == "finished"
@@ -189,7 +189,7 @@ def test_one_that_cannot_be_kept_alive_is_given_up_and_those_above_it_stay_until
     assert starts.count("rollout-0") == starts.count("rollout-1") == starts.count("rollout-3") == 1
 
 
-def told(stage: Stage, words: str) -> bool:
+def noticed(stage: Stage, words: str) -> bool:
     return any(words in notice for notice in stage.view.notices)
 
 
@@ -209,7 +209,9 @@ def test_one_that_cannot_be_started_is_told_and_the_run_goes_on(tmp_path: Path) 
         await stage.until_ready(*(f"rollout-{index}" for index in (0, 1, 2, 3, 4, 6)))
         reasons = [one for one in stage.view.notices if one.startswith("rollout-5 cannot be started, the run goes on")]
         assert len(reasons) == 1 and "the setting is wrong" in reasons[0]
-        await stage.until(lambda: told(stage, "rollout-7 cannot be started, there will be no more than 6"), "the end")
+        await stage.until(
+            lambda: noticed(stage, "rollout-7 cannot be started, there will be no more than 6"), "the end"
+        )
 
     assert Stage(tmp_path).play(script).state == "finished"
 
@@ -244,7 +246,7 @@ def test_scale_finds_the_live_run_by_its_lock(tmp_path: Path, monkeypatch: pytes
     try:
         with pytest.raises(ConfigError, match="is just starting"):
             scale("rollout", "1", None)
-        lock.tell(control=str(tmp_path / "nothing.sock"))
+        lock.record(control=str(tmp_path / "nothing.sock"))
         with pytest.raises(TransientError, match="the supervisor does not answer"):
             scale("rollout", "1", None)
     finally:

@@ -161,7 +161,7 @@ class Listener(OrchestratorServiceServicer):
 
 
 @asynccontextmanager
-async def told(world: World) -> AsyncIterator[Listener]:
+async def listening(world: World) -> AsyncIterator[Listener]:
     """The replica reports; but for changes only once a minute."""
     listener = Listener()
     add = functools.partial(add_OrchestratorServiceServicer_to_server, listener)
@@ -187,7 +187,7 @@ async def told(world: World) -> AsyncIterator[Listener]:
 
 
 async def test_the_run_counts_without_a_drained_replica_at_once_and_gets_what_it_finishes(tmp_path: Path) -> None:
-    async with replica(tmp_path) as (world, port), told(world) as listener:
+    async with replica(tmp_path) as (world, port), listening(world) as listener:
         await until_async(lambda: listener.counted() == (["mine", "other"], 0.5))
         assert await asyncio.to_thread(drain_replica, port, 0.0) == AT_ONCE
         await until_async(lambda: listener.counted() == (["other"], 1.0))
@@ -198,7 +198,7 @@ async def test_the_run_counts_without_a_drained_replica_at_once_and_gets_what_it
 
 
 async def test_a_publication_that_has_begun_is_gone_through_first(tmp_path: Path) -> None:
-    async with replica(tmp_path) as (world, port), told(world) as listener:
+    async with replica(tmp_path) as (world, port), listening(world) as listener:
         world.gate.move(ReplicaState.UPDATING)
         await asyncio.to_thread(drain_replica, port, 0.0)
         assert world.generator.state is ReplicaState.UPDATING

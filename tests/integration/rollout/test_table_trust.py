@@ -161,7 +161,7 @@ class Stage:
         found = {one.replica_id: one.state for one in self.world.registry.alive(0.0)}
         return found.get(f"rollout-{number}")
 
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         """The newest member of a publication, as its event has it."""
         event = [one for one in read_events(self.path) if one["event"] == "publication"][-1]
         member: dict[str, Any] = event["members"][0]
@@ -182,7 +182,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def test_a_table_that_is_right_proves_and_the_folder_is_not_read(stage: Stage) -> None:
     async with stage.replica():
         assert await stage.publish(5) == {"rollout-0": True}
-        assert stage.told()["proof"] == "proven" and stage.told()["proof_note"] == ""
+        assert stage.reported()["proof"] == "proven" and stage.reported()["proof_note"] == ""
         assert stage.real.folder_read == 0
 
 
@@ -193,8 +193,8 @@ async def test_a_wrong_table_quarantines_nobody_and_says_which_parameters_it_has
     async with stage.replica():
         for version in (5, 6):
             assert await stage.publish(version) == {"rollout-0": True}
-            assert stage.told()["proof"] == "canary"
-            note = stage.told()["proof_note"]
+            assert stage.reported()["proof"] == "canary"
+            note = stage.reported()["proof_note"]
             assert "table does not fit this server" in note and QKV in note and "gate_up" not in note
         (own,) = [one for one in read_events(stage.path) if one["event"] == "publication_committed"][-1:]
         assert own["proof_note"] == note == stage.world.replica("rollout-0").proof_note
@@ -212,10 +212,10 @@ async def test_weights_that_are_damaged_at_first_contact_are_quarantined(stage: 
     async with stage.replica() as server:
         server.damaged = True
         assert await stage.publish(5) == {"rollout-0": False}
-        assert stage.told()["reason"] == f"verify: {QKV} are not the trainer's"
+        assert stage.reported()["reason"] == f"verify: {QKV} are not the trainer's"
         await until_async(lambda: stage.state() == pb.REPLICA_STATE_QUARANTINED)
         server.damaged = False
-        assert await stage.publish(6) == {"rollout-0": True} and stage.told()["proof"] == "proven"
+        assert await stage.publish(6) == {"rollout-0": True} and stage.reported()["proof"] == "proven"
         assert stage.real.folder_read == 1
 
 
@@ -224,7 +224,7 @@ async def test_weights_that_are_damaged_later_are_quarantined(stage: Stage) -> N
         assert await stage.publish(5) == {"rollout-0": True}
         server.damaged = True
         assert await stage.publish(6) == {"rollout-0": False}
-        assert "tensors are not the trainer's" in stage.told()["reason"] and stage.real.folder_read == 0
+        assert "tensors are not the trainer's" in stage.reported()["reason"] and stage.real.folder_read == 0
         await until_async(lambda: stage.state() == pb.REPLICA_STATE_QUARANTINED)
 
 
@@ -234,7 +234,7 @@ async def test_of_a_server_that_has_taken_weights_before_nothing_is_concluded(
     monkeypatch.setattr(fused_names, "FUSED", {**fused_names.FUSED, **WRONG})
     async with stage.replica(version="3.7"):
         assert await stage.publish(5) == {"rollout-0": True}
-        assert stage.told()["proof"] == "canary" and "had loaded is not known" in stage.told()["proof_note"]
+        assert stage.reported()["proof"] == "canary" and "had loaded is not known" in stage.reported()["proof_note"]
         assert stage.real.folder_read == 0
 
 
@@ -248,7 +248,7 @@ async def test_a_folder_that_cannot_be_read_condemns_nobody(stage: Stage) -> Non
             server.damaged = damaged
             assert await stage.publish(version) == {"rollout-0": version != 7}
             if version == 5:
-                assert stage.told()["proof"] == "canary" and "cannot be tried" in stage.told()["proof_note"]
+                assert stage.reported()["proof"] == "canary" and "cannot be tried" in stage.reported()["proof_note"]
             weights.write_bytes(content)
 
 
@@ -263,8 +263,8 @@ async def test_parameters_that_sglang_cannot_hash_are_left_out_and_named(
         large = [f"model.layers.{layer}.mlp.gate_up_proj.weight" for layer in range(2)]
         asked = [body["skip_tensor_list"] for path, body in server.calls if path == "weights_checker"]
         assert asked == [large, large]
-        assert stage.told()["proof"] == "canary" and "too large" in stage.told()["proof_note"]
-        assert all(name in stage.told()["proof_note"] for name in large) and stage.real.folder_read == 0
+        assert stage.reported()["proof"] == "canary" and "too large" in stage.reported()["proof_note"]
+        assert all(name in stage.reported()["proof_note"] for name in large) and stage.real.folder_read == 0
         # All others are held against the trainer's as ever.
         server.damaged = True
         assert await stage.publish(6) == {"rollout-0": False}
@@ -274,6 +274,6 @@ async def test_a_server_that_refuses_to_hash_serves_and_is_not_called_proven(sta
     async with stage.replica() as server:
         server.refuses = True
         assert await stage.publish(5) == {"rollout-0": True}
-        assert stage.told()["proof"] == "canary" and "no kernel" in stage.told()["proof_note"]
+        assert stage.reported()["proof"] == "canary" and "no kernel" in stage.reported()["proof_note"]
         server.refuses = False
-        assert await stage.publish(6) == {"rollout-0": True} and stage.told()["proof"] == "proven"
+        assert await stage.publish(6) == {"rollout-0": True} and stage.reported()["proof"] == "proven"

@@ -99,7 +99,7 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-def tells_nothing(index):
+def is_flat(index):
     """Whether dynamic sampling discards the group: its rewards, which are a function of its index, are all one."""
     return common_score(scored_group(index)) is not None
 
@@ -119,7 +119,7 @@ async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dyn
             os.kill(os.getpid(), signal.SIGTERM)
         fresh = [index for index in range(1000) if index not in servicer.fates and index not in fed]
         count = GROUPS if fed else GROUPS * (staleness + 1)
-        last = [index for index in fresh if index not in DROPPED and not (dynamic and tells_nothing(index))][count - 1]
+        last = [index for index in fresh if index not in DROPPED and not (dynamic and is_flat(index))][count - 1]
         batch = [index for index in fresh if index <= last]
         for index in sorted(batch, reverse=reverse):
             fed.add(index)

@@ -19,7 +19,7 @@ from headrace.wire.entry import end_process, exit_code, read_settings
 from headrace.wire.telemetry import configure_logging
 
 
-def tell(folder: Path, what: str, **more: object) -> None:
+def report(folder: Path, what: str, **more: object) -> None:
     line = json.dumps({"what": what, "pid": os.getpid(), **more}) + "\n"
     with (folder / "lives.jsonl").open("a") as file:
         file.write(line)
@@ -33,13 +33,13 @@ def main(folder: Path) -> int:
     stop = StopSignal()
     stop.install()
     options = LaunchOptions.of(settings, place, grouped=False)
-    crew = RankProcesses(place, options, stop if place.first else None)
-    with crew.joined() as ranks:
-        tell(folder, "joined", rank=place.rank, life=ranks.store.get("life").decode())
+    processes = RankProcesses(place, options, stop if place.first else None)
+    with processes.joined() as ranks:
+        report(folder, "joined", rank=place.rank, life=ranks.store.get("life").decode())
         while not ranks.agree(place.rank == 0 and (stop.asked() or (folder / "end").exists())):
             time.sleep(0.02)
         ranks.leave()
-    tell(folder, "left", rank=place.rank, signalled=stop.signalled)
+    report(folder, "left", rank=place.rank, signalled=stop.signalled)
     return 0
 
 

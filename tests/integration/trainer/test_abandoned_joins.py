@@ -93,7 +93,7 @@ async def office(tmp_path: Any, nccl: list[Hanging]) -> Any:
     await rpc.stop(0)
 
 
-def told(name: str) -> float:
+def counted(name: str) -> float:
     return REGISTRY.get_sample_value(f"headrace_trainer_abandoned_{name}") or 0.0
 
 
@@ -104,7 +104,7 @@ def hanging_threads() -> int:
 async def test_after_some_that_hang_no_group_is_opened_to_that_replica_and_others_are_served(
     office: Office, nccl: list[Hanging]
 ) -> None:
-    total = told("joins_total")
+    total = counted("joins_total")
     before = hanging_threads()
     for _ in range(MOST_OF_A_REPLICA):
         assert "a member did not connect" in await office.publish_to("rollout-0")
@@ -112,7 +112,7 @@ async def test_after_some_that_hang_no_group_is_opened_to_that_replica_and_other
     assert len(set(refusals)) == 1 and refusals[0].startswith("3 joins of its collective groups hang in the trainer;")
     # It is bounded: what was refused has left no thread behind.
     assert hanging_threads() - before == len(nccl) == MOST_OF_A_REPLICA
-    assert told("joins_total") - total == told("join_threads") == MOST_OF_A_REPLICA
+    assert counted("joins_total") - total == counted("join_threads") == MOST_OF_A_REPLICA
     assert "a member did not connect" in await office.publish_to("rollout-1")
 
 
@@ -121,7 +121,7 @@ async def test_those_that_return_after_all_count_no_more(office: Office, nccl: l
         await office.publish_to("rollout-0")
     assert "hang in the trainer" in await office.publish_to("rollout-0")
     nccl[0].go_on.set()
-    until(lambda: told("join_threads") == MOST_OF_A_REPLICA - 1)
+    until(lambda: counted("join_threads") == MOST_OF_A_REPLICA - 1)
     assert "a member did not connect" in await office.publish_to("rollout-0")
 
 
@@ -136,7 +136,7 @@ async def test_new_names_of_replicas_get_no_thread_without_end(
 
 async def test_each_is_an_event_of_the_run(office: Office, tmp_path: Any) -> None:
     events = EventLog(tmp_path, "trainer", 1)
-    office.publisher.sender.abandoned.tell = events.append
+    office.publisher.sender.abandoned.report = events.append
     for replica in ("rollout-0", "rollout-0", "rollout-1"):
         await office.publish_to(replica)
     office.publisher.sender.abandoned.forget_log()

@@ -10,7 +10,7 @@ from headrace.services.trainer.durability.checkpoint import load_checkpoint
 from headrace.services.trainer.settings import FAIL_POINTS
 from headrace.wire.journal import DroppedRecord
 from headrace.wire.weights import weights_sha256
-from tests.integration.trainer.harness import DROPPED, exported_sha256, live, metrics_lines, settings_for, tells_nothing
+from tests.integration.trainer.harness import DROPPED, exported_sha256, is_flat, live, metrics_lines, settings_for
 from tests.integration.trainer.lives import STEPS, facts, trained
 
 ADVERSARY = {"every": 2, "learning_rate": 1e-3}
@@ -56,11 +56,11 @@ def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_
         assert live(settings) == -signal.SIGKILL
     assert live(settings_for(killed, steps=STEPS, algorithm=dynamic)) == 0
     assert exported_sha256(settings) == exported_sha256(undisturbed)
-    informative = (index for index in itertools.count() if index not in DROPPED and not tells_nothing(index))
+    informative = (index for index in itertools.count() if index not in DROPPED and not is_flat(index))
     expected = [(step, tuple(itertools.islice(informative, 3))) for step in range(1, STEPS + 1)]
     assert trained(undisturbed) == trained(settings) == expected
     discarded = [r.group_index for r in facts(settings) if isinstance(r, DroppedRecord) and r.reason == "uninformative"]
-    assert discarded and len(discarded) == len(set(discarded)) and all(map(tells_nothing, discarded))
+    assert discarded and len(discarded) == len(set(discarded)) and all(map(is_flat, discarded))
 
 
 @pytest.mark.long
@@ -95,8 +95,8 @@ def test_killed_anywhere_the_discriminator_ends_with_the_same_weights(adversaria
     settings = settings_for(tmp_path, steps=STEPS, discriminator=ADVERSARY)
     assert live(settings) == 0
     assert exported_sha256(settings) == exported_sha256(adversarial)
-    assert shelf(settings) == shelf(adversarial)
-    name, digest = shelf(settings)["current"].split()
+    assert version_files(settings) == version_files(adversarial)
+    name, digest = version_files(settings)["current"].split()
     assert name == "version-000006"
     for side in (settings, adversarial):
         checkpoint = load_checkpoint(side.run_dir / "checkpoints" / "step-000006")
@@ -106,7 +106,7 @@ def test_killed_anywhere_the_discriminator_ends_with_the_same_weights(adversaria
     assert told == [(step % 2 == 0, step) for step in range(1, STEPS + 1)]
 
 
-def shelf(settings):
+def version_files(settings):
     """Versions on disk with their bytes, and the current one."""
     folder = settings.run_dir / "discriminator"
     weights = {path.parent.name: path.read_bytes() for path in folder.glob("version-*/model.safetensors")}

@@ -110,7 +110,7 @@ def test_whoever_is_gone_ends_all_machines_by_name_and_they_meet_again(machines)
         os.kill(pids[rank], number)
         # A machine that is started again while the others still live gets into their next life, never into this one.
         again = machines.start(1) if rank == 2 else None
-        # A frozen first process is for its own keeper to kill; with it go its children.
+        # A frozen first process is for its own supervisor to kill; with it go its children.
         frozen = number == signal.SIGSTOP
         assert gone(set(pids.values()) - ({pids[rank]} if frozen else set()), DEADLINE_S), machines.logs()
         assert re.search(name, machines.log(0 if rank else 1).read_text()), machines.logs()

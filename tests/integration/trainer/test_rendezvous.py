@@ -12,18 +12,18 @@ from pydantic import ValidationError
 from torch.distributed import HashStore
 
 from headrace.run.child import last_words
-from headrace.services.trainer.distributed import heartbeat as pulses
-from headrace.services.trainer.distributed import launch as crews
+from headrace.services.trainer.distributed import heartbeat as heartbeats
+from headrace.services.trainer.distributed import launch as launches
 from headrace.services.trainer.distributed.heartbeat import RankHeartbeat
 from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
 from headrace.services.trainer.distributed.rendezvous import (
     OVER,
     WaitPolicy,
-    attend_meeting,
     beat_key,
     connect,
     enter,
-    host_meeting,
+    join_rendezvous,
+    open_rendezvous,
     split_address,
 )
 from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
@@ -90,9 +90,9 @@ def test_the_interface_towards_a_peer_is_found():
 
 def test_an_address_that_is_announced_may_be_a_name(monkeypatch):
     chosen = {}
-    monkeypatch.setattr(crews, "set_default", chosen.__setitem__)
+    monkeypatch.setattr(launches, "set_default", chosen.__setitem__)
     options = LaunchOptions(device=torch.device("cpu"), timeout_s=1.0, announce="localhost")
-    RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("203.0.113.7")
+    RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("203.0.113.7", WaitPolicy(1.0))
     assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
 
 
@@ -100,7 +100,7 @@ PATIENCE = WaitPolicy(60.0)
 
 
 def attend(port, patience=PATIENCE, *, quiet_s=1.0, **numbers):
-    return attend_meeting(place(1, **numbers), f"127.0.0.1:{port}", patience, quiet_s=quiet_s)
+    return join_rendezvous(place(1, **numbers), f"127.0.0.1:{port}", patience, quiet_s=quiet_s)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def met():
     port, found = free_port(), {}
 
     def host():
-        found["store"] = host_meeting(place(0), port, WaitPolicy(60.0))
+        found["store"] = open_rendezvous(place(0), port, WaitPolicy(60.0))
 
     thread = threading.Thread(target=host)
     thread.start()
@@ -161,14 +161,14 @@ def test_a_port_that_is_held_is_named_with_the_way_out():
     with socket.create_server(("0.0.0.0", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(TransientError, match=rf"waited 1 s for port {port} of trainer.rendezvous, .* another port"):
-            host_meeting(place(0), port, WaitPolicy(1.0))
+            open_rendezvous(place(0), port, WaitPolicy(1.0))
 
 
 def test_a_meeting_ends_in_time_and_when_it_is_given_up():
     with pytest.raises(TransientError, match="for node 1, node 2 of 3 to come"):
-        host_meeting(place(0, nodes=3, ranks=3), free_port(), WaitPolicy(0.5))
+        open_rendezvous(place(0, nodes=3, ranks=3), free_port(), WaitPolicy(0.5))
     with pytest.raises(StoppedError, match="asked to stop while it waited for node 0"):
-        attend_meeting(place(1), f"127.0.0.1:{free_port()}", WaitPolicy(60.0, lambda: True), quiet_s=1.0)
+        join_rendezvous(place(1), f"127.0.0.1:{free_port()}", WaitPolicy(60.0, lambda: True), quiet_s=1.0)
     with pytest.raises(TransientError, match="no store answers"):
         connect("127.0.0.1", free_port(), timeout_s=2.0)
 
@@ -179,7 +179,7 @@ class Ended(Exception):
 
 @pytest.fixture
 def life(monkeypatch):
-    """A store, a clock, and pulses of all four ranks without their threads; an end is raised."""
+    """A store, a clock, and heartbeats of all four ranks without their threads; an end is raised."""
     now = [1000.0]
 
     def end(self, reason, code, **more):
@@ -188,8 +188,8 @@ def life(monkeypatch):
     monkeypatch.setattr(RankHeartbeat, "_end", end)
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
     idle = SimpleNamespace(Event=threading.Event, Thread=lambda **_: SimpleNamespace(start=lambda: None))
-    monkeypatch.setattr(pulses, "time", clock)
-    monkeypatch.setattr(pulses, "threading", idle)
+    monkeypatch.setattr(heartbeats, "time", clock)
+    monkeypatch.setattr(heartbeats, "threading", idle)
     store, stops = HashStore(), [StopSignal() for _ in range(4)]
     every = []
     for rank in range(4):
@@ -247,7 +247,7 @@ def test_an_error_that_no_other_try_cures_ends_all_with_its_code(life):
         beat(0)
 
 
-def test_a_pulse_that_fails_ends_its_process_by_name(life):
+def test_a_heartbeat_that_fails_ends_its_process_by_name(life):
     every, _, _ = life
 
     def no_store():
@@ -262,10 +262,10 @@ def test_the_last_line_of_a_log_has_the_reason_where_others_look_for_it(monkeypa
     def leave(code):
         raise Ended(str(code))
 
-    monkeypatch.setattr(pulses.os, "_exit", leave)
-    pulse = RankHeartbeat(HashStore, place(1), timeout_s=16.0)
+    monkeypatch.setattr(heartbeats.os, "_exit", leave)
+    heartbeat = RankHeartbeat(HashStore, place(1), timeout_s=16.0)
     with structlog.testing.capture_logs() as lines, pytest.raises(Ended, match=r"^1$"):
-        pulse._end("node 0 is gone", 1)
+        heartbeat._end("node 0 is gone", 1)
     assert last_words(json.dumps(lines[-1])) == "node 0 is gone"
 
 

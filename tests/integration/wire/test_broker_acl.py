@@ -70,12 +70,12 @@ class Users:
             running = asyncio.ensure_future(act())
             running.add_done_callback(lambda _: ends.append(asyncio.ensure_future(other.echo("the-end"))))
             while (line := await asyncio.wait_for(monitor.next_command(), 60))["command"] != "ECHO the-end":
-                found.add(told(line["command"]))
+                found.add(described(line["command"]))
             await running
         return {(name, key) for name, key in found if name != "auth"}  # Of whoever has no user yet.
 
 
-def told(command: str) -> tuple[str, str]:
+def described(command: str) -> tuple[str, str]:
     """Name, with the subcommand of a container, and key of a command as MONITOR shows it."""
     words = command.split(" ")
     name = words[0].lower()

@@ -42,7 +42,7 @@ def test_a_late_file_sends_the_reader_to_its_writer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(await_file, "_LOOK_S", 0.01)
-    monkeypatch.setattr(await_file, "_TELL_S", 0.1)
+    monkeypatch.setattr(await_file, "_PRINT_S", 0.1)
     monkeypatch.setattr(await_file, "_LATE_S", 0.3)
     assert not await_files([tmp_path / "never"], 0.8, "job/trainer")
     first, *_, late, _ = capsys.readouterr().err.splitlines()

@@ -19,7 +19,7 @@ def make(registry: CollectorRegistry) -> Operation:
     return Operation(active.labels("work").set, until.labels("work").set)
 
 
-def told(registry: CollectorRegistry) -> tuple[float | None, float]:
+def gauges(registry: CollectorRegistry) -> tuple[float | None, float]:
     active, until = (registry.get_sample_value(name, {"operation": "work"}) for name in ("active", "until"))
     assert until is not None
     return active, until
@@ -27,16 +27,16 @@ def told(registry: CollectorRegistry) -> tuple[float | None, float]:
 
 def test_before_its_first_time_both_are_zero(registry: CollectorRegistry) -> None:
     make(registry)
-    assert told(registry) == (0, 0)
+    assert gauges(registry) == (0, 0)
 
 
 def test_under_way_it_tells_its_deadline_and_afterwards_its_end(registry: CollectorRegistry) -> None:
     operation = make(registry)
     begin = time.time()
     with operation(500.0):
-        active, until = told(registry)
+        active, until = gauges(registry)
         assert active == 1 and begin + 500 <= until <= time.time() + 500
-    active, until = told(registry)
+    active, until = gauges(registry)
     assert active == 0 and begin <= until <= time.time()
 
 
@@ -44,5 +44,5 @@ def test_an_error_ends_it_and_passes(registry: CollectorRegistry) -> None:
     operation = make(registry)
     with pytest.raises(OSError, match="disk"), operation(500.0):
         raise OSError("the disk is full")
-    active, until = told(registry)
+    active, until = gauges(registry)
     assert active == 0 and until <= time.time()

@@ -79,8 +79,8 @@ function parts(series: Series): Band[] {
   }
   const known = PARTS.map(({ name, label }, slot) => ({ label, slot, points: series[name] ?? NO_POINTS }));
   const left = y.map((seconds, at) => {
-    const told = known.reduce((sum, { points }) => sum + (nearest(points, x[at] ?? 0) ?? 0), 0);
-    return seconds === null ? null : Math.max(0, seconds - told);
+    const named = known.reduce((sum, { points }) => sum + (nearest(points, x[at] ?? 0) ?? 0), 0);
+    return seconds === null ? null : Math.max(0, seconds - named);
   });
   return [...known, { label: "rest", slot: known.length, points: { x, y: left } }];
 }

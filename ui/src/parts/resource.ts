@@ -40,7 +40,7 @@ export function useResource<T>(path: string, every = 0): Resource<T> {
       return;
     }
     const timer = setInterval(() => {
-      // Whoever gives a slow answer up to ask again never gets one.
+      // A page that gives a slow answer up to ask again never gets one.
       if (!document.hidden && !isComing.current) {
         reload();
       }

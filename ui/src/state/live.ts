@@ -1,4 +1,4 @@
-// What the event stream tells: the run's status, its steps and its log; and how fresh all of it is.
+// What the event stream reports: the run's status, its steps and its log; and how fresh all of it is.
 
 import { batch, signal } from "@preact/signals";
 
@@ -109,7 +109,7 @@ export async function follow(): Promise<never> {
         tries = 0;
       });
     } catch {
-      // Whatever it was, the next try tells; the page shows meanwhile that it is not connected.
+      // Whatever it was, the next try shows it; the page shows meanwhile that it is not connected.
     }
     connection.value = heardAt.value > 0 ? "reconnecting" : "connecting";
     const wait = AGAIN_MS[Math.min(tries, AGAIN_MS.length - 1)] ?? 0;

@@ -41,7 +41,7 @@ export function append(series: Record<string, Points>, rows: Row[], first: numbe
   );
 }
 
-/** Whether a step tells a number that no step before had: its curve must be loaded. */
+/** Whether a step has a number that no step before had: its curve must be loaded. */
 export function hasNewNames(rows: Row[], wanted: string[], known: Set<string>): boolean {
   return wanted.some((name) => !known.has(name) && rows.some((row) => numberOf(row[name]) !== null));
 }
@@ -93,7 +93,7 @@ export function useSeries(names: string[], window: Window): Loaded {
       timer ??= setTimeout(() => {
         timer = undefined;
         if (known.current.isLoading) {
-          loadSoon(isNeeded); // Whoever gives a slow answer up to ask again never gets one.
+          loadSoon(isNeeded); // A page that gives a slow answer up to ask again never gets one.
         } else if (isNeeded()) {
           setAgain((old) => old + 1);
         }

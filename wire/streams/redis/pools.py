@@ -111,7 +111,7 @@ def client_of(url: str, *, socket_timeout: float) -> Any:
         max_connections=MAX_CONNECTIONS,
         timeout=CONNECTION_S,
         protocol=2,
-        # Else each connection tells the server the client's name: a command that a user of ours may not run.
+        # Else each connection sends the server the client's name: a command that a user of ours may not run.
         driver_info=None,
     )
     kind = pool.connection_class

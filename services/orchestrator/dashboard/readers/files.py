@@ -18,7 +18,7 @@ class Files:
     curves: Curves
     evals: Evals
     log: RunLog
-    shelf: RolloutIndex
+    rollouts: RolloutIndex
     decoder: Decoder
 
     @classmethod

@@ -67,8 +67,8 @@ class RunLog:
 
     def since(self, moment: float) -> list[LogRecord]:
         """Events after `moment` (unix seconds), oldest first."""
-        told = (record for record in (*self._events, *self._publications) if _time(record) > moment)
-        return sorted(told, key=_time)
+        newer = (record for record in (*self._events, *self._publications) if _time(record) > moment)
+        return sorted(newer, key=_time)
 
     @property
     def publications(self) -> tuple[PublicationTimeline, ...]:

@@ -89,7 +89,7 @@ class RolloutIndex:
         self._columns: DiskColumns | None = None
         """Where `facts` is; None while it grows."""
         self._orders: OrderedDict[Query, Found] = OrderedDict()
-        self._seats = asyncio.Semaphore(_THREADS)
+        self._slots = asyncio.Semaphore(_THREADS)
 
     async def look(self) -> bool:
         """Indexes up to `_AT_ONCE` new or replaced files; returns whether more are waiting."""
@@ -141,7 +141,7 @@ class RolloutIndex:
         return await self._on_thread(lambda: rollouts.read(path, columns, (first, last)), "the group to be read")
 
     async def _on_thread(self, act: Callable[[], T], what: str) -> T:
-        async with self._seats:
+        async with self._slots:
             return await wait_for(asyncio.to_thread(act), _READ_S, what)
 
     def _read(self) -> _Read:

@@ -76,9 +76,9 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
 def _state(path: Path, now: float) -> str:
     """The run's state, by the last event of the newest orchestrator log."""
     logs = _logs(RunPaths(path))
-    told = [one for one in logs if one[1].name.startswith("orchestrator-")]
-    if told:
-        last = str(jsonl.last(max(told)[1]).get("event"))
+    lives = [one for one in logs if one[1].name.startswith("orchestrator-")]
+    if lives:
+        last = str(jsonl.last(max(lives)[1]).get("event"))
         if last in _ENDS:
             return _ENDS[last]
     return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"

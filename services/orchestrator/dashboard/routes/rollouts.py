@@ -38,18 +38,18 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
             step_from=step_from, step_to=step_to, reward_min=reward_min, reward_max=reward_max, version=version,
             finish=finish or None, replica=replica or None, group_index=group, text=text or None, sort=sort,
         )  # fmt: skip
-        shelf = board.files.shelf
-        found = await shelf.find(wanted)
-        damaged = sorted(shelf.damaged.items())[:_MOST_DAMAGED]
-        rows = await shelf.listed(found.facts, found.positions[offset : offset + limit])
+        index = board.files.rollouts
+        found = await index.find(wanted)
+        damaged = sorted(index.damaged.items())[:_MOST_DAMAGED]
+        rows = await index.listed(found.facts, found.positions[offset : offset + limit])
         return answer(
             RolloutPage(
                 total=len(found.positions),
                 rows=tuple(rows),
                 partial=found.partial,
-                reading=shelf.reading,
-                finish_reasons=tuple(sorted(shelf.names.finish.words)),
-                replicas=tuple(sorted(shelf.names.replica.words)),
+                reading=index.reading,
+                finish_reasons=tuple(sorted(index.names.finish.words)),
+                replicas=tuple(sorted(index.names.replica.words)),
                 damaged=tuple(DamagedStep(step=step, error=words) for step, words in damaged),
             )
         )
@@ -58,7 +58,7 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
     async def get_group(step: int, group_index: int) -> Response:
         """All rollouts of a group, token by token."""
         try:
-            table = await board.files.shelf.table(step, group_index, COLUMNS)
+            table = await board.files.rollouts.table(step, group_index, COLUMNS)
             if table is None:
                 raise RequestRefusedError(404, f"step {step} has no trained group {group_index}")
             found = table

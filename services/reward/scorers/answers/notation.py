@@ -62,7 +62,7 @@ def _ratio(match: "re.Match[str]") -> str:
     if not (_WRITTEN.fullmatch(top) and _WRITTEN.fullmatch(bottom)):
         return match.group()
     top, bottom = top.strip(), bottom.strip()
-    if bottom.startswith("-"):  # Nobody types 1/-2.
+    if bottom.startswith("-"):  # 1/-2 is written -1/2.
         top, bottom = (top[1:] if top.startswith("-") else f"-{top}"), bottom[1:]
     behind = match.string[match.start() - 1 : match.start()]
     if behind == "-" and top.startswith("-"):

@@ -202,11 +202,11 @@ class SGLangClient:
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise TransientError(f"SGLang at {self.url}{path}: {type(error).__name__} {error}".rstrip()) from error
         if answer.status_code >= 500:
-            raise TransientError(f"SGLang at {self.url}{path}: {answer.status_code} {_told(answer)}")
+            raise TransientError(f"SGLang at {self.url}{path}: {answer.status_code} {_error_text(answer)}")
         if answer.status_code in (401, 403):
             raise ContractError("unauthorized", f"SGLang at {self.url}{path} does not take the key")
         if answer.status_code != 200:
-            raise ContractError("engine_refused", f"{path}: {answer.status_code} {_told(answer)}")
+            raise ContractError("engine_refused", f"{path}: {answer.status_code} {_error_text(answer)}")
         return answer.text
 
     def _headers(self, admin: bool) -> dict[str, str]:
@@ -215,7 +215,7 @@ class SGLangClient:
         return ({"Authorization": f"Bearer {key}"} if key else {}) | tracing.carrier()
 
 
-def _told(answer: httpx.Response) -> str:
+def _error_text(answer: httpx.Response) -> str:
     """The server's error message."""
     try:
         found = answer.json()

@@ -194,8 +194,8 @@ def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> Requ
         ids = [int(token) for token in answer["output_ids"]]
         entries = [(entry[0], int(entry[1])) for entry in meta.get("output_token_logprobs") or []]
         kind = str(meta["finish_reason"]["type"])
-        told = meta["weight_versions"] if adapter is None else _whole_span(len(ids), adapter)
-        raw_spans = [(int(each["start"]), int(each["end"]), str(each["version"])) for each in told]
+        versions = meta["weight_versions"] if adapter is None else _whole_span(len(ids), adapter)
+        raw_spans = [(int(each["start"]), int(each["end"]), str(each["version"])) for each in versions]
         cached = int(meta.get("cached_tokens") or 0)
         computed = int(meta["prompt_tokens"]) - cached
     except (KeyError, TypeError, ValueError, IndexError) as error:

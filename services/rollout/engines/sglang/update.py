@@ -109,7 +109,9 @@ class Updater:
         end = time.monotonic() + timeout_s
         try:
             await self._end_session(end)
-            found = (await self._act(self._client.model_info(_left(end)), "to tell its version")).get("weight_version")
+            found = (await self._act(self._client.model_info(_left(end)), "to report its version")).get(
+                "weight_version"
+            )
             if found != str(version):
                 raise TransientError(f"SGLang says that its weights are {found}, not {version}")
             await self._forget_prefixes(version, end)

@@ -248,7 +248,9 @@ class EngineCore:
         group = self._members[0].group
         self._rows.drop(range(len(self._members)))
         self._members = []
-        self._waiting.appendleft(Group(request=group.request, deliver=group.deliver))
+        # The same object: its caller cancels it by identity.
+        group.completions.clear()
+        self._waiting.appendleft(group)
 
     def _fail_astray(self, start: int, logprobs: torch.Tensor) -> None:
         """Fails all running groups after non-finite logprobs; clears the cache, since NaN would spread."""

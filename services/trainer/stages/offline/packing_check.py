@@ -71,11 +71,11 @@ def must_join(backend: Backend, *, chunk: int) -> bool:
             f"two short examples score {leak.gap:.2g} nats differently packed than alone, and another first "
             f"example changes the second by {leak.neighbour:.2g}"
         )
-    told = "the same" if reasons[1] == reasons[0] else reasons[1]
+    joined_too = "the same" if reasons[1] == reasons[0] else reasons[1]
     raise ConfigError(
         f"sft.pack_tokens: models of the type {module.model.config.model_type} let the examples of one row attend to "
-        f"each other: {reasons[0]} (with the starts of sequences given: {told}). Set sft.pack_tokens = 0: each example "
-        "then has its own row"
+        f"each other: {reasons[0]} (with the starts of sequences given: {joined_too}). Set sft.pack_tokens = 0: each "
+        "example then has its own row"
     )
 
 

@@ -6,7 +6,7 @@ from headrace.services.trainer.distributed.launch import LaunchOptions, RankProc
 from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd
 from headrace.services.trainer.distributed.topology import RankTopology, rank_device
 from headrace.services.trainer.runtime.health_server import HealthServer
-from headrace.services.trainer.stages.follower import MEETING
+from headrace.services.trainer.stages.follower import AWAITING_RANKS
 from headrace.services.trainer.stages.offline.run import OfflineRun
 
 
@@ -15,7 +15,7 @@ def run_offline(settings: StageSettings, place: RankTopology, stop: StopSignal) 
     table = settings.trainer
     grouped = choose(table.backend, table.ranks) != "single"
     processes = RankProcesses(place, LaunchOptions.of(settings, place, grouped=grouped), stop if place.first else None)
-    health = HealthServer(settings, MEETING) if place.first else None
+    health = HealthServer(settings, AWAITING_RANKS) if place.first else None
     if health:
         health.start()
     with processes.joined() as ranks:

@@ -61,7 +61,7 @@ class Replay:
 
     def _train(self, source: ReplaySource, ranks: Ranks) -> TrainingEnd:
         followers = Followers(ranks)
-        followers.tell(LOAD)
+        followers.send(LOAD)
         learner = load_learner(self._settings, ranks, rank_device(self._settings.run.device, 0))
         self._leader = Leader(learner, followers)
         if source.checkpoint is not None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.cli.completion import settings, tell_completion
+from headrace.cli.completion import completion_text, settings
 
 
 def test_settings_are_completed_by_the_schema() -> None:
@@ -24,10 +24,10 @@ def test_nothing_is_proposed_before_a_letter(word: str) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shells_script_is_told(shell: str) -> None:
-    script = tell_completion(["--show-completion", shell])
+    script = completion_text(["--show-completion", shell])
     assert script is not None and "_HEADRACE_COMPLETE" in script and "headrace" in script
 
 
 @pytest.mark.parametrize("words", [[], ["--show-completion"], ["--show-completion", "csh"], ["train", "bash"]])
 def test_other_command_lines_are_left_alone(words: list[str]) -> None:
-    assert tell_completion(words) is None
+    assert completion_text(words) is None

@@ -1,6 +1,7 @@
 """Rows that JSON takes and nothing else does, and templates that do not end: one line with file, line and column."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -67,3 +68,67 @@ def test_a_template_that_loops_is_an_error_of_its_row(monkeypatch: pytest.Monkey
     prompt = prompt_of(DataRow("train.jsonl:7", {"prompt": "abc"}), DataTable(path="train.jsonl"))
     with pytest.raises(DataError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
         renderer.render([prompt])
+
+
+SUM = json.dumps({"prompt": "1+2=", "answer": "3"}).encode()
+READ = {
+    "with a byte order mark": b"\xef\xbb\xbf" + SUM + b"\n" + SUM,
+    "with lines of Windows": SUM + b"\r\n" + SUM + b"\r\n",
+    "with blank lines": SUM + b"\n\n   \n" + SUM + b"\n",
+    "without an end of line": SUM + b"\n" + SUM,
+    "of a million characters": SUM + b"\n" + json.dumps({"prompt": "1" * 10**6, "answer": "3"}).encode(),
+}
+"""What is read as two rows."""
+REFUSED = {
+    b"\x00\x00\x00": "not valid JSON: Expecting value at column 1",
+    SUM[:10]: "not valid JSON: Expecting value at column 11",
+    '{"prompt": "caf\xe9"}'.encode("latin-1"): "not UTF-8: invalid continuation byte at byte 15",
+    b"[1, 2]": "must be an object with named columns, not list",
+    b'{"prompt": "1", "answer": ' + b"9" * 5000 + b"}": "a number is too long (Exceeds the limit (4300 digits)",
+}
+"""Second line -> what is said of it."""
+
+
+@pytest.mark.parametrize("data", READ.values(), ids=READ)
+def test_files_of_odd_editors_are_read(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(data)
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    for file in (path, link):
+        found = list(read_rows(str(file), subset="", split=""))
+        assert len(found) == 2 and all(isinstance(one, DataRow) for one in found)
+
+
+@pytest.mark.parametrize(("line", "said"), REFUSED.items(), ids=list(map(str, range(len(REFUSED)))))
+def test_a_line_that_is_none_is_named(tmp_path: Path, line: bytes, said: str) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(SUM + b"\n" + line + b"\n" + SUM)
+    first, bad, last = read_rows(str(path), subset="", split="")
+    assert isinstance(first, DataRow) and isinstance(last, DataRow)
+    assert isinstance(bad, DataError) and str(bad).startswith(f"train.jsonl:2: {said}")
+
+
+@pytest.mark.parametrize(
+    "name", ["pipe.jsonl", "gone.jsonl", "loop.jsonl", "folder.jsonl", "fake.parquet", "long.json"]
+)
+def test_what_is_no_file_of_rows_is_refused_in_one_line_at_once(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    match name:
+        case "pipe.jsonl":
+            os.mkfifo(path)
+        case "gone.jsonl":
+            path.symlink_to(tmp_path / "nowhere")
+        case "loop.jsonl":
+            path.symlink_to(path)
+        case "folder.jsonl":
+            path.mkdir()
+        case "long.json":
+            path.write_text('[{"prompt": "1", "answer": ' + "9" * 5000 + "}]")
+        case _:
+            path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(
+        DataError, match=r"no regular file|no such file|is a folder|not a readable parquet|too long"
+    ) as error:
+        list(read_rows(str(path), subset="", split=""))
+    assert name in str(error.value) and "\n" not in str(error.value)

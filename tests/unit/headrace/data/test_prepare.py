@@ -48,7 +48,7 @@ def run(
     return found, *(pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("prompts", "eval"))
 
 
-def told(folder: Path, model: Path, path: str, **table: Any) -> str:
+def refusal(folder: Path, model: Path, path: str, **table: Any) -> str:
     out = folder / "told"
     out.mkdir(exist_ok=True)
     with pytest.raises((DataError, ConfigError)) as caught:
@@ -79,7 +79,7 @@ def test_ids_are_given_or_of_the_content_and_unique_either_way(tmp_path: Path, m
     ids = [row["sample_id"] for row in rows]
     assert ids[1] == "mine" and ids[3] == "7"
     assert (ids[2], ids[4]) == (f"{ids[0]}-2", f"{ids[0]}-3")
-    message = told(tmp_path, model, jsonl(tmp_path, {**same, "id": 1}, {**same, "id": "1"}))
+    message = refusal(tmp_path, model, jsonl(tmp_path, {**same, "id": 1}, {**same, "id": "1"}))
     assert message == 'p.jsonl:2: id "1" was already given at p.jsonl:1'
 
 
@@ -93,7 +93,7 @@ def test_the_held_out_split_depends_on_seed_and_content_only_and_leaks_nothing(t
     assert {row["text"] for row in again} == held
     _, _, other = run(tmp_path, model, path, eval_size=19, seed=1)
     assert {row["text"] for row in other} != held
-    assert "leaves nothing to train on" in told(tmp_path, model, path, eval_size=20)
+    assert "leaves nothing to train on" in refusal(tmp_path, model, path, eval_size=20)
 
 
 def test_held_out_prompts_may_come_from_a_file_of_their_own(tmp_path: Path, model: Path) -> None:
@@ -116,7 +116,7 @@ def test_bad_rows_are_all_named_with_line_and_column(tmp_path: Path, model: Path
         {"prompt": None, "answer": "3"},
         {"prompt": "1", "answer": "1", "id": 1.5},
     )
-    lines = told(tmp_path, model, path).splitlines()
+    lines = refusal(tmp_path, model, path).splitlines()
     assert lines[0].startswith("p.jsonl:2: not valid JSON: Expecting ',' delimiter at column")
     assert lines[1] == "p.jsonl:3: must be an object with named columns, not list"
     assert lines[2].startswith('p.jsonl:5: there is no column "prompt" (prompt); the row has: answer; name it with')
@@ -127,28 +127,28 @@ def test_bad_rows_are_all_named_with_line_and_column(tmp_path: Path, model: Path
 
 def test_a_mapped_column_must_be_in_every_row(tmp_path: Path, model: Path) -> None:
     path = jsonl(tmp_path, {"q": "1", "a": "2"}, {"q": "1"})
-    message = told(tmp_path, model, path, columns={"prompt": "q", "answer": "a"})
+    message = refusal(tmp_path, model, path, columns={"prompt": "q", "answer": "a"})
     assert message.startswith('p.jsonl:2: there is no column "a" (answer); the row has: q')
-    message = told(tmp_path, model, jsonl(tmp_path, SUMS[0], {"prompt": "1"}))
+    message = refusal(tmp_path, model, jsonl(tmp_path, SUMS[0], {"prompt": "1"}))
     assert message == 'p.jsonl:2: column "answer" is missing or empty, though other rows have it'
 
 
 def test_an_overlong_prompt_is_an_error_or_dropped_and_counted(tmp_path: Path, model: Path) -> None:
     path = jsonl(tmp_path, SUMS[0], {"prompt": "123456+1=", "answer": "1"})
-    message = told(tmp_path, model, path, longest=6)
+    message = refusal(tmp_path, model, path, longest=6)
     assert message.startswith("p.jsonl:2: the prompt has 9 tokens, but at most 6 fit")
     found, rows, _ = run(tmp_path, model, path, longest=6, overlong="drop")
     assert (found.dropped_overlong, len(rows)) == (1, 1)
-    assert "no prompt is left" in told(tmp_path, model, path, longest=1, overlong="drop")
+    assert "no prompt is left" in refusal(tmp_path, model, path, longest=1, overlong="drop")
 
 
 def test_parquet_rows_are_read_and_named(tmp_path: Path, model: Path) -> None:
     path = str(tmp_path / "p.parquet")
     pq.write_table(pa.table({"prompt": ["1+1=", None], "answer": ["2", "3"]}), path)
-    assert told(tmp_path, model, path) == 'p.parquet: row 1: column "prompt" (prompt) is empty'
+    assert refusal(tmp_path, model, path) == 'p.parquet: row 1: column "prompt" (prompt) is empty'
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
-    assert "not a readable parquet file" in told(tmp_path, model, str(tmp_path / "broken.parquet"))
-    assert "no such file" in told(tmp_path, model, str(tmp_path / "absent.jsonl"))
+    assert "not a readable parquet file" in refusal(tmp_path, model, str(tmp_path / "broken.parquet"))
+    assert "no such file" in refusal(tmp_path, model, str(tmp_path / "absent.jsonl"))
 
 
 VERL = {
@@ -188,9 +188,9 @@ def test_the_chat_template_obeys_its_setting(tmp_path: Path, model: Path, chat_m
     path = jsonl(tmp_path, {"prompt": "hi", "answer": "x"})
     assert run(tmp_path, chat_model, path, chat_template="never")[1][0]["text"] == "hi"
     assert run(tmp_path, chat_model, path, system="be kind")[1][0]["text"] == "system:be kind\nuser:hi\n>"
-    assert "has no chat template" in told(tmp_path, model, path, chat_template="always")
-    assert "needs a chat template" in told(tmp_path, model, path, system="be kind")
-    assert "is a list of messages, but the tokenizer" in told(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
+    assert "has no chat template" in refusal(tmp_path, model, path, chat_template="always")
+    assert "needs a chat template" in refusal(tmp_path, model, path, system="be kind")
+    assert "is a list of messages, but the tokenizer" in refusal(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
 
 
 def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_either_way(
@@ -207,7 +207,7 @@ def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_eith
     _, rows, _ = run(tmp_path, model, jsonl(tmp_path, SUMS[0]))
     assert rows[0]["messages"] is None
     reserved = jsonl(tmp_path, {"prompt": "hi", "prompt_messages": []})
-    assert "is reserved; rename the column" in told(tmp_path, model, reserved)
+    assert "is reserved; rename the column" in refusal(tmp_path, model, reserved)
 
 
 def test_a_tokenizer_that_does_not_belong_to_the_model_is_refused(tmp_path: Path, model: Path) -> None:

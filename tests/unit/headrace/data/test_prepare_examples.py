@@ -55,7 +55,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist() if path.exists() else []
 
 
-def told(folder: Path, model: Path, stage: str, rows: list[Any], **table: Any) -> str:
+def refusal(folder: Path, model: Path, stage: str, rows: list[Any], **table: Any) -> str:
     with pytest.raises((DataError, ConfigError)) as caught:
         run(folder, model, stage, rows, **table)
     assert not list(folder.glob("*.parquet"))
@@ -183,7 +183,7 @@ def test_a_bad_row_is_named_and_nothing_is_written(
     tmp_path: Path, model: Path, stage: str, row: dict[str, Any], wanted: str
 ) -> None:
     good = {"prompt": "1=", "completion": "1", "chosen": "1", "rejected": "2"}
-    message = told(tmp_path, model, stage, [good, row])
+    message = refusal(tmp_path, model, stage, [good, row])
     assert message.startswith("rows.jsonl:2:") and wanted in message
 
 
@@ -197,4 +197,4 @@ def test_a_template_that_answers_elsewhere_than_it_asks_is_refused(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     model = make(tmp_path_factory.mktemp("odd"), TEMPLATE.replace("<assistant>", "<assistant>?"))
-    assert "behind its own generation prompt" in told(tmp_path, model, "sft", [{"prompt": "a", "completion": "b"}])
+    assert "behind its own generation prompt" in refusal(tmp_path, model, "sft", [{"prompt": "a", "completion": "b"}])

@@ -9,7 +9,7 @@ from rich.console import Console
 from headrace.inspect.explain.gather import Gathered
 from headrace.inspect.explain.names import parse_name
 from headrace.inspect.explain.show import show
-from headrace.inspect.explain.story import Story, tell
+from headrace.inspect.explain.story import Story, build_story
 from headrace.wire.api.status import RunStatus
 from headrace.wire.journal import BatchRecord, DroppedRecord
 from headrace.wire.rundir.episode_column import episode_text, episode_view
@@ -44,8 +44,8 @@ def batch(step: int = 4) -> BatchRecord:
     return BatchRecord(step=step, group_indices=(4, 5), group_ids=names, digest="d", payload="p")
 
 
-def told(found: Gathered, status: RunStatus | None = None, name: str = "g5") -> Story:
-    return tell(parse_name(name, "demo"), found, status)
+def story_of(found: Gathered, status: RunStatus | None = None, name: str = "g5") -> Story:
+    return build_story(parse_name(name, "demo"), found, status)
 
 
 def said(story: Story) -> str:
@@ -68,7 +68,7 @@ def trained() -> Gathered:
 
 
 def test_a_trained_group_is_told_from_prompt_to_the_version_that_learned_from_it() -> None:
-    story = told(trained())
+    story = story_of(trained())
     assert (story.state, story.step, story.attempts, story.redeliveries) == ("trained", 4, 1, 0)
     assert story.where == "trained in step 4, place 2 of 2 in the batch"
     assert story.trace == "2de6e4b1cc2d31a75c05d19540cbf5f7" and story.sample_id == "s5" and story.prompt == "1+1="
@@ -89,7 +89,7 @@ def test_a_trained_group_is_told_from_prompt_to_the_version_that_learned_from_it
 
 
 def test_one_rollout_is_told_with_its_scores_and_spans() -> None:
-    story = told(trained(), name="g5/1")
+    story = story_of(trained(), name="g5/1")
     assert story.id == "demo/g00000005/1" and [one["rollout_index"] for one in story.rollouts] == [1]
     text = said(story)
     for part in ("score exact: 1", "reason: as told", "tokens 0 to 3: version 1.2 (weights abcdef)"):
@@ -113,7 +113,7 @@ def test_an_episode_is_told_as_a_conversation() -> None:
     found.rollouts[1] |= {
         "episode": view.model_dump(), "logprobs": [-0.5, None, -0.25, -0.75, -1.0], "finish_reason": "time",
     }  # fmt: skip
-    lines = said(told(found, name="g5/1"))
+    lines = said(story_of(found, name="g5/1"))
     for part in (
         "user",
         "When was Ada born?",
@@ -124,36 +124,36 @@ def test_an_episode_is_told_as_a_conversation() -> None:
         "environment: reward 0.75, found 1, calls 2",
     ):
         assert part in lines, part
-    json.dumps(asdict(told(found, name="g5/1")))
+    json.dumps(asdict(story_of(found, name="g5/1")))
 
 
 def test_a_journaled_batch_that_is_not_done_is_in_training() -> None:
     found = trained()
     found.done = {}
-    story = told(found, LIVE)
+    story = story_of(found, LIVE)
     assert story.state == "training" and "which is not done yet" in story.where
 
 
 def test_a_dropped_group_says_why() -> None:
     drop = event("dropped", 105.0, "trainer-1", group_index=5, reason="stale")
     record = DroppedRecord(group_index=5, group_id=GROUP, reason="stale")
-    story = told(Gathered(events=[ISSUED, GENERATED, SCORED, drop], dropped=record))
+    story = story_of(Gathered(events=[ISSUED, GENERATED, SCORED, drop], dropped=record))
     assert (story.state, story.drop_reason) == ("dropped", "stale")
     assert "older than run.max_staleness" in story.where
     assert story.life[-1].what == "dropped as stale"
 
 
 def test_a_group_on_its_way_says_where_it_is() -> None:
-    wheres = [told(Gathered(events=events), LIVE).where for events in ([ISSUED], [ISSUED, GENERATED])]
+    wheres = [story_of(Gathered(events=events), LIVE).where for events in ([ISSUED], [ISSUED, GENERATED])]
     assert wheres[0].startswith("issued; it waits for a replica")
     assert wheres[1] == "generated; it waits for its score (3 groups at work there, 4 wait)"
-    scored = told(Gathered(events=[ISSUED, GENERATED, SCORED]), LIVE)
+    scored = story_of(Gathered(events=[ISSUED, GENERATED, SCORED]), LIVE)
     assert scored.where == "scored; it waits for a batch (the next one is that of step 3)" and scored.state == "open"
 
 
 def test_a_group_that_was_open_when_the_run_stopped_is_told_so() -> None:
     end = {"event": "run_stopped", "t": 200.0, "open_groups": [GROUP]}
-    story = told(Gathered(events=[ISSUED], ends=[end]))
+    story = story_of(Gathered(events=[ISSUED], ends=[end]))
     assert story.state == "left open" and "continue it with --resume" in story.where
     assert story.life[-1].what == "run stopped: it was open"
 
@@ -162,7 +162,7 @@ def test_what_was_issued_and_delivered_again_is_counted() -> None:
     again = event("group_generated", 103.0, "rollout-1-b9")
     second = {**ISSUED, "t": 150.0, "attempt": 1}
     third = event("group_generated", 151.0, "rollout-1-b9", attempt=1)
-    story = told(Gathered(events=[ISSUED, GENERATED, again, second, third]), LIVE)
+    story = story_of(Gathered(events=[ISSUED, GENERATED, again, second, third]), LIVE)
     assert (story.attempts, story.redeliveries) == (2, 1)
     whats = [one.what for one in story.life]
     assert "delivered once more" in whats[2] and "issued again" in whats[3] and whats[4] == "generated (attempt 2)"
@@ -172,9 +172,9 @@ def test_what_was_issued_and_delivered_again_is_counted() -> None:
 
 def test_an_evaluation_has_its_version() -> None:
     events = [{**GENERATED, "group_id": "demo/e000025-000003"}, {**SCORED, "group_id": "demo/e000025-000003"}]
-    story = told(Gathered(events=events), name="e25-3")
+    story = story_of(Gathered(events=events), name="e25-3")
     assert story.where == "held-out prompt 3, evaluated at version 25"
 
 
 def test_a_story_is_json() -> None:
-    assert asdict(told(trained()))["life"][0]["who"] == "rollout-0"
+    assert asdict(story_of(trained()))["life"][0]["who"] == "rollout-0"

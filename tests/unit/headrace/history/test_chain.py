@@ -46,8 +46,8 @@ def found_export(**values: object) -> FoundExport:
         ([BATCH, DROP, DROP], [BATCH], ""),  # One write of several drops.
         ([BATCH, DONE], [], "the events of trainer-1 end before batch 4"),
         ([BATCH, DROP, DONE], [BATCH], "the events of trainer-1 end before group g9 dropped"),
-        ([BATCH, DONE], [DONE, BATCH], "tell of step_done 4 (d) where the journal has batch 4 (b)"),
-        ([BATCH], [BATCH, DONE], "tell of step_done 4 (d), which the journal does not have"),
+        ([BATCH, DONE], [DONE, BATCH], "record step_done 4 (d) where the journal has batch 4 (b)"),
+        ([BATCH], [BATCH, DONE], "record step_done 4 (d), which the journal does not have"),
     ],
 )
 def test_events_of_a_life_are_those_of_its_segment_but_for_its_last_write(

@@ -213,7 +213,7 @@ def test_a_second_life_of_the_trainer_is_no_problem(tmp_path: Path) -> None:
         (lambda f: (f.issue(6, 7), f.step(4, 6, 7, version=2)), "was 1 versions old in step 4, 0 are allowed"),
         (lambda f: (f.issue(6, 7), f.commit(4), f.step(4, 6, 7, version=4)), "under version 1.4, which is later"),
         (lambda f: (f.issue(6, 7), f.commit(3), f.step(4, 7, 6)), "is not in order of its groups"),
-        (lambda f: f.trainer.append("batch", step=2, group_ids=[], digest="x"), "tells of two batches of step 2"),
+        (lambda f: f.trainer.append("batch", step=2, group_ids=[], digest="x"), "records two batches of step 2"),
         (lambda f: f.trainer.append("batch", step=4, group_ids=[], digest="x"), "which the journal does not have"),
     ],
 )
@@ -284,14 +284,14 @@ def test_with_mask_a_batch_may_be_older_than_the_bound_but_no_such_token_is_trai
     row = {"group_id": group_id(RUN, 2), "rollout_index": 0, "spans": '[[0, 2, "1.0", "d0"]]', "tokens": 2}
     (tmp_path / "rollouts").mkdir()
 
-    def told(**columns: object) -> tuple[str, ...]:
+    def problems_of(**columns: object) -> tuple[str, ...]:
         parquet.write_table(pa.Table.from_pylist([row | columns]), tmp_path / "rollouts" / "step-000003.parquet")
         return forge.check().problems
 
-    assert told(trained_tokens=0, token_advantages=[None, None]) == ()
-    (problem,) = told(trained_tokens=1, token_advantages=None)
+    assert problems_of(trained_tokens=0, token_advantages=[None, None]) == ()
+    (problem,) = problems_of(trained_tokens=1, token_advantages=None)
     assert "was trained on 1 tokens in step 3, 0 are within run.max_staleness = 1" in problem
-    (problem,) = told(trained_tokens=0, token_advantages=[0.5, None])
+    (problem,) = problems_of(trained_tokens=0, token_advantages=[0.5, None])
     assert "has advantages on tokens over run.max_staleness = 1 in step 3" in problem
 
 

@@ -43,24 +43,24 @@ def raised() -> set[str]:
     return found
 
 
-def told(heading: str) -> list[str]:
+def listed(heading: str) -> list[str]:
     """First cells of the rows below a heading."""
     part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(r"^\| `?([\w.]+)`? \|", part, re.MULTILINE)
 
 
 def test_every_code_of_a_refused_message_is_told() -> None:
-    codes = told("Codes of refused messages")[1:]
+    codes = listed("Codes of refused messages")[1:]
     assert sorted(raised()) == sorted(codes)
     assert all(CODE.fullmatch(code) for code in codes) and len(codes) > 30
 
 
 def test_every_reason_of_a_drop_is_told() -> None:
-    assert told("Why a group was never trained")[1:] == [str(reason) for reason in DropReason]
+    assert listed("Why a group was never trained")[1:] == [str(reason) for reason in DropReason]
 
 
 def test_every_exit_status_is_told() -> None:
-    assert {str(REFUSED), str(GIVEN_UP), str(FENCED_EXIT), "0", "1", "130"} <= set(told("Exit statuses"))
+    assert {str(REFUSED), str(GIVEN_UP), str(FENCED_EXIT), "0", "1", "130"} <= set(listed("Exit statuses"))
 
 
 def test_every_key_that_a_wait_names_is_one() -> None:

@@ -57,11 +57,11 @@ async def test_each_start_is_prepared_with_the_early_deaths_before_it_and_what_i
 
     dying = ProcessPlan(name="broker", argv=(sys.executable, "-c", "raise SystemExit(7)"), env=dict(os.environ))
     budget = Budget(early_deaths=4, backoff_s=0.01)
-    keeper = ProcessMonitor(
+    monitor = ProcessMonitor(
         dying, tmp_path, ready=ready, is_over=None, budget=budget, notice=notices.append, prepare=prepare
     )
     with pytest.raises(RunFailedError, match="exited with status 7 4 times before it was ready"):
-        await keeper.run()
+        await monitor.run()
     assert asked == [0, 1, 2, 3]
     assert notices.count("put aside") == 1
 
@@ -74,8 +74,8 @@ async def test_a_folder_that_cannot_be_made_ends_the_run_with_the_reason(tmp_pat
         raise AssertionError("it was started")
 
     plan = ProcessPlan(name="broker", argv=("false",), env={})
-    keeper = ProcessMonitor(
+    monitor = ProcessMonitor(
         plan, tmp_path, ready=ready, is_over=None, budget=Budget(), notice=pytest.fail, prepare=prepare
     )
     with pytest.raises(RunFailedError, match=r"broker cannot be started: .*/runs/a/broker"):
-        await keeper.run()
+        await monitor.run()

@@ -63,3 +63,16 @@ def test_a_replica_that_was_full_is_passed_over_for_a_while_also_in_the_next_lis
     assert chosen(directory, preferred="a") == "b"
     directory.update([place("a", 5, address="moved:1"), place("b", 1)])
     assert chosen(directory) == "a", "one that has moved is another process"
+
+
+def test_a_turn_that_is_under_way_across_a_list_counts_itself_out_of_it() -> None:
+    directory = listing(place("a", 2), place("b", 2))
+    asked = directory.choose(3)
+    assert asked is not None and asked.replica_id == "b"
+    asked.in_flight += 1
+    directory.update([place("a", 2), place("b", 2)])
+    assert chosen(directory) == "a"
+    asked.in_flight -= 1
+    assert chosen(directory) == "b"
+    asked.avoid_until = time.monotonic() + 1000
+    assert chosen(directory) == "a"

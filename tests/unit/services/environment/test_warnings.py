@@ -32,7 +32,7 @@ def group(*reasons: FinishReason, played: bool = True) -> RolloutGroup:
     return RolloutGroup(prompt=prompt, rollouts=rollouts)
 
 
-def told(folder: Path) -> list[str]:
+def warned_events(folder: Path) -> list[str]:
     return [str(one["event"]) for one in read_events(folder)]
 
 
@@ -69,7 +69,7 @@ def test_a_high_share_is_an_event_and_a_note(events: EventLog, tmp_path: Path) -
     before = metrics.EPISODES_BY_LENGTH.labels("time", "64")._value.get()
     warnings = EpisodeWarnings(events, deterministic=False)
     warnings.take(group(*[FinishReason.STOP] * 37))
-    assert warnings.notes() == [] and told(tmp_path) == []
+    assert warnings.notes() == [] and warned_events(tmp_path) == []
     warnings.take(group(*[FinishReason.TIME] * 3))
     (event,) = read_events(tmp_path)
     assert event["event"] == "abstentions_high" and set(EVENTS["abstentions_high"].keys) <= set(event)
@@ -84,7 +84,7 @@ def test_a_high_share_is_an_event_and_a_note(events: EventLog, tmp_path: Path) -
 def test_a_time_limit_breaks_determinism_and_an_error_does_not(events: EventLog, tmp_path: Path) -> None:
     warnings = EpisodeWarnings(events, deterministic=True)
     warnings.take(group(FinishReason.STOP, FinishReason.ENVIRONMENT_ERROR))
-    assert told(tmp_path) == []
+    assert warned_events(tmp_path) == []
     warnings.take(group(FinishReason.STOP, FinishReason.TIME))
     (event,) = read_events(tmp_path)
     assert event["event"] == "determinism_broken"
@@ -95,7 +95,7 @@ def test_a_time_limit_breaks_determinism_and_an_error_does_not(events: EventLog,
         "(environment.tool_s passed)"
     )
     EpisodeWarnings(events, deterministic=False).take(group(FinishReason.TIME))
-    assert told(tmp_path) == ["determinism_broken"]
+    assert warned_events(tmp_path) == ["determinism_broken"]
 
 
 def test_an_episode_without_a_turn_is_counted_in_the_bucket_of_none(events: EventLog) -> None:

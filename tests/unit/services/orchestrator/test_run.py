@@ -38,12 +38,12 @@ async def test_the_trainer_has_heard_of_a_stop_once_it_was_answered_so(office: O
     await run.register_trainer(trainer("t1"))
     await run.report(pb.ReportProgressRequest(incarnation=1))
     run.state.operator_requests.stop(True)
-    assert not run.state.trainer.told_stop
+    assert not run.state.trainer.knows_stop
     assert (await run.report(pb.ReportProgressRequest(incarnation=1))).stop
     await run.register_trainer(trainer("t1"))
-    assert run.state.trainer.told_stop  # It has only said again who it is.
+    assert run.state.trainer.knows_stop  # It has only said again who it is.
     await run.register_trainer(trainer("t2"))
-    assert not run.state.trainer.told_stop
+    assert not run.state.trainer.knows_stop
 
 
 async def test_the_trainer_hears_on_how_many_gpus_the_replicas_are_if_all_have_said(office: Office) -> None:
@@ -87,7 +87,7 @@ async def test_the_end_of_a_run_is_the_last_word_of_every_life_that_follows(offi
     office.build()
     again = run_of(office)
     assert again.state.phase is RunPhase.FINISHED
-    again.tell_end_again()
+    again.repeat_end()
     told = [event for event in read_events(office.path) if event["event"] == "run_ended"]
     assert [one.get("again", False) for one in told] == [False, True]
 

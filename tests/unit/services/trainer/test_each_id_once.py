@@ -68,8 +68,8 @@ class TrainerMachine(RuleBasedStateMachine):
             read_to=read_lengths(records),
         )  # fmt: skip
         events = EventLog(self.folder, "trainer", self.incarnation)
-        self.book = JournaledLedger(ledger, writer, events, version=self.version, digest=self.digest)
-        self.inbox = Inbox(self.broker, self.book, run_id="run", lease_s=1e9, ended=lambda: None)
+        self.journaled = JournaledLedger(ledger, writer, events, version=self.version, digest=self.digest)
+        self.inbox = Inbox(self.broker, self.journaled, run_id="run", lease_s=1e9, ended=lambda: None)
         self.ready = set()
         self.take(self.loop.run_until_complete(self.inbox._consumer.reclaim_own()))
 
@@ -123,13 +123,13 @@ class TrainerMachine(RuleBasedStateMachine):
     @rule(dies=st.sampled_from(("", "", "", "journaled", "acked", "done")))
     def train(self, dies: str) -> None:
         self.deliver(9)
-        batch, dropped = self.book.next_batch()
+        batch, dropped = self.journaled.next_batch()
         for group in dropped:  # Sampled by weights that the trainer has no longer.
             self.ready.remove(group.group_index)
             self.ended[group.group_index] = 0
         if batch is None:
             return
-        self.book.journal_batch(self.version + 1, batch)
+        self.journaled.journal_batch(self.version + 1, batch)
         indices = [group.group_index for group in batch]
         assert indices == [index for index in range(self.issued) if index not in self.ended][:GROUPS]
         self.ended |= dict.fromkeys(indices, self.version + 1)
@@ -142,14 +142,14 @@ class TrainerMachine(RuleBasedStateMachine):
             self.die()
             return
         self.version += 1
-        self.book.step_done(self.version, self.digest)
+        self.journaled.step_done(self.version, self.digest)
         if dies == "done":
             self.die()
 
     @rule()
     def checkpoint(self) -> None:
-        frontier = self.book.progress().frontier
-        above = tuple(self.book.progress(from_index=frontier).fates)
+        frontier = self.journaled.progress().frontier
+        above = tuple(self.journaled.progress(from_index=frontier).fates)
         state = CheckpointState(
             step=self.version, incarnation=self.incarnation, frontier=frontier, fates=above, coefficients={},
             config_digest="",
@@ -159,7 +159,7 @@ class TrainerMachine(RuleBasedStateMachine):
 
     @rule()
     def die(self) -> None:
-        self.book.close()
+        self.journaled.close()
         self.start()
 
     @rule()
@@ -171,7 +171,7 @@ class TrainerMachine(RuleBasedStateMachine):
                 self.put(index, 1)
 
     def teardown(self) -> None:
-        if not hasattr(self, "book"):
+        if not hasattr(self, "journaled"):
             return
         self.lose_the_broker()
         while entries := self.loop.run_until_complete(self.inbox._consumer.read(count=50, block_s=0.0)):
@@ -182,7 +182,7 @@ class TrainerMachine(RuleBasedStateMachine):
             assert len(self.ended) > before, "groups have come, and are not trained"
         self.die()
         assert self.ended.keys() | self.ready >= set(range(self.issued)), "a group is lost"
-        self.book.close()
+        self.journaled.close()
         self.loop.close()
         shutil.rmtree(self.folder)
 

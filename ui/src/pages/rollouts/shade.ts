@@ -28,7 +28,7 @@ export function largestAdvantage(tokens: Token[]): number {
   return tokens.reduce((most, { advantage }) => Math.max(most, Math.abs(advantage ?? 0)), 0);
 }
 
-/** The class of a token; empty where there is nothing to tell. */
+/** The class of a token; empty where there is nothing to show. */
 export function shadeOf(token: Token, mode: Mode, largest: number): string {
   if (mode === "logprob" && token.logprob !== null) {
     const at = SURPRISE.findIndex((bound) => -(token.logprob ?? 0) <= bound);

@@ -36,7 +36,7 @@ interface TokenProps {
   total?: number;
 }
 
-/** A rollout's text, token by token: the mouse or the arrow keys tell of each. */
+/** A rollout's text, token by token: the mouse or the arrow keys show the details of each. */
 export function TokenText(props: TokenProps) {
   const { tokens, mode, largest, label, first = 0, total = tokens.length } = props;
   const box = useRef<HTMLDivElement>(null);

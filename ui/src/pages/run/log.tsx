@@ -59,7 +59,7 @@ export function EventLog() {
         <Segmented label="Events shown" value={kind} choices={KINDS} onChoose={setKind} />
       </header>
       {lines.length === 0 ? (
-        <Empty title="Nothing yet">Actions of operators and publications of weights are told here.</Empty>
+        <Empty title="Nothing yet">Actions of operators and publications of weights are listed here.</Empty>
       ) : (
         <div class="scroll" tabindex={0} role="region" aria-labelledby="log-title">
           <table class="plain-table">

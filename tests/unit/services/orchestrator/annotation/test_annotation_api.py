@@ -68,7 +68,7 @@ async def test_a_vote_is_idempotent_and_a_different_one_a_conflict(client: httpx
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        ({}, "must tell its Origin"),
+        ({}, "must have an Origin header"),
         ({"Origin": "http://evil.example"}, "own page"),
         ({"Origin": "null"}, "own page"),
         ({"Origin": "http://127.0.0.1:7002"}, "own page"),
@@ -157,11 +157,11 @@ async def test_the_page_asks_for_nothing_from_elsewhere_and_has_no_inline_code(c
     assert (await client.get("/annotate/..%2fapi.py")).status_code == 404
 
 
-async def test_a_book_that_another_process_has_is_told_and_kills_nobody(
+async def test_votes_that_another_process_has_open_are_reported_and_end_no_process(
     client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     other = AnnotationService(tmp_path)
-    await other.ask(lambda book: book.summary())
+    await other.ask(lambda votes: votes.summary())
     answer = await client.get("/api/annotation/summary")
     assert answer.status_code == 503 and "already served" in answer.json()["error"]
     await other.close()

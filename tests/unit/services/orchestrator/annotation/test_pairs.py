@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.services.orchestrator.annotation import pair_store as shelf_module
+from headrace.services.orchestrator.annotation import pair_store as store_module
 from headrace.services.orchestrator.annotation.ballots import Ballots
 from headrace.services.orchestrator.annotation.pair_store import PairStore
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, pairs_of_step
@@ -58,45 +58,45 @@ def test_a_pair_survives_its_record_and_knows_the_messages() -> None:
 def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Path) -> None:
     for step in range(1, 8):
         write_step(tmp_path, step, [["a", "b"]])
-    shelf = PairStore(tmp_path)
-    shelf.look()
-    ids = list(shelf.newest())
+    store = PairStore(tmp_path)
+    store.look()
+    ids = list(store.newest())
     assert [int(one.split("-")[0]) for one in ids] == [7, 6, 5, 4, 3, 2, 1]
-    found = [shelf.pair(one) for one in ids]
+    found = [store.pair(one) for one in ids]
     assert [pair and pair.pair_id for pair in found] == ids
     assert (
-        shelf.pair("7-0000000000000000") is None
-        and shelf.pair("../../x") is None
-        and shelf.pair("99-" + "0" * 16) is None
+        store.pair("7-0000000000000000") is None
+        and store.pair("../../x") is None
+        and store.pair("99-" + "0" * 16) is None
     )
 
 
 def test_a_step_that_is_written_anew_has_its_new_pairs(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"]])
-    shelf = PairStore(tmp_path)
-    shelf.look()
-    (old,) = shelf.newest()
+    store = PairStore(tmp_path)
+    store.look()
+    (old,) = store.newest()
     write_step(tmp_path, 1, [["a", "other"]])
-    shelf._next_look = 0.0
-    shelf.look()
-    (new,) = shelf.newest()
-    assert new != old and shelf.pair(new) is not None and shelf.pair(old) is None
+    store._next_look = 0.0
+    store.look()
+    (new,) = store.newest()
+    assert new != old and store.pair(new) is not None and store.pair(old) is None
 
 
 def test_a_broken_step_file_is_passed_over(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"]])
     (tmp_path / "rollouts" / "step-000002.parquet").write_bytes(b"PAR1 no")
-    shelf = PairStore(tmp_path)
-    shelf.look()
-    assert len(list(shelf.newest())) == 1
+    store = PairStore(tmp_path)
+    store.look()
+    assert len(list(store.newest())) == 1
 
 
 def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"], ["c", "d"]])
     write_prompts(tmp_path, {"s0": CHAT, "s1": None})
-    shelf = PairStore(tmp_path)
-    shelf.look()
-    assert [pair.prompt for one in shelf.newest() if (pair := shelf.pair(one))] == [tuple(CHAT), "prompt 1"]
+    store = PairStore(tmp_path)
+    store.look()
+    assert [pair.prompt for one in store.newest() if (pair := store.pair(one))] == [tuple(CHAT), "prompt 1"]
 
 
 def test_the_prompts_are_read_for_what_is_shown_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,38 +106,38 @@ def test_the_prompts_are_read_for_what_is_shown_alone(tmp_path: Path, monkeypatc
     read: list[str] = []
     real = pq.read_table
     monkeypatch.setattr(pq, "read_table", lambda path, **how: (read.append(path.name), real(path, **how))[1])
-    monkeypatch.setattr(shelf_module, "_LOOK_AT_MOST_S", 600.0)
-    shelf = PairStore(tmp_path)
-    shelf.look()
-    ids = list(shelf.newest())
+    monkeypatch.setattr(store_module, "_LOOK_AT_MOST_S", 600.0)
+    store = PairStore(tmp_path)
+    store.look()
+    ids = list(store.newest())
     assert len(ids) == 80 and "prompts.parquet" not in read
-    assert all(shelf.pair(one) for one in ids[:4]) and read.count("prompts.parquet") == 2
+    assert all(store.pair(one) for one in ids[:4]) and read.count("prompts.parquet") == 2
 
 
 def test_a_look_is_bounded_in_time_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(1, 4):
         write_step(tmp_path, step, [["a", "b"]])
-    monkeypatch.setattr(shelf_module, "_LOOK_AT_MOST_S", 0.0)
-    shelf, seen = PairStore(tmp_path), []
+    monkeypatch.setattr(store_module, "_LOOK_AT_MOST_S", 0.0)
+    store, seen = PairStore(tmp_path), []
     for _ in range(4):
-        shelf.look()
-        seen.append([int(one.split("-")[0]) for one in shelf.newest()])
+        store.look()
+        seen.append([int(one.split("-")[0]) for one in store.newest()])
     assert seen == [[3], [3, 2], [3, 2, 1], [3, 2, 1]]
 
 
 def test_pairs_whose_file_is_gone_are_forgotten(tmp_path: Path) -> None:
     for step in (1, 2):
         write_step(tmp_path, step, [["a", "b"], ["c", "d"]])
-    shelf = PairStore(tmp_path)
-    shelf.look()
-    ids = list(shelf.newest())
+    store = PairStore(tmp_path)
+    store.look()
+    ids = list(store.newest())
     (tmp_path / "rollouts" / "step-000002.parquet").unlink()
-    shelf._next_look = 0.0
-    shelf.look()
-    assert list(shelf.newest()) == ids[2:] and shelf.pair(ids[0]) is None
+    store._next_look = 0.0
+    store.look()
+    assert list(store.newest()) == ids[2:] and store.pair(ids[0]) is None
     # Between two looks it is the pair itself that is found missing.
     (tmp_path / "rollouts" / "step-000001.parquet").unlink()
-    assert shelf.pair(ids[2]) is None and list(shelf.newest()) == []
+    assert store.pair(ids[2]) is None and list(store.newest()) == []
 
 
 def test_a_pair_of_episodes_shows_the_conversations_and_is_no_row_of_a_training_stage() -> None:

@@ -12,7 +12,7 @@ from headrace.config.data import DataTable
 from headrace.data.prepare import LengthLimits, prepare
 from headrace.data.prepare_examples import prepare_examples
 from headrace.model.tiny_models import Shape, bpe_tokenizer, write_model
-from headrace.services.orchestrator.annotation.votes import VoteBook
+from headrace.services.orchestrator.annotation.votes import VoteStore
 from tests.annotation import row
 
 TEMPLATE = (
@@ -76,7 +76,7 @@ def _roll_out(run_dir: Path, policy: list[dict[str, Any]]) -> None:
 
 
 def _judge(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    while (pair := book.turn("ann").pair) is not None:
-        book.vote("ann", pair.id, "left" if "right" in pair.left.text else "right")
-    book.close()
+    store = VoteStore(run_dir)
+    while (pair := store.turn("ann").pair) is not None:
+        store.vote("ann", pair.id, "left" if "right" in pair.left.text else "right")
+    store.close()

@@ -31,7 +31,7 @@ async def board(tmp_path: Path) -> AsyncIterator[Board]:
     made = Board(files, EndedRun(files))
     looking = asyncio.create_task(made.run())
     await made.missed(0)
-    while files.shelf.reading or not len(files.shelf.facts):
+    while files.rollouts.reading or not len(files.rollouts.facts):
         await asyncio.sleep(0.01)
     yield made
     looking.cancel()

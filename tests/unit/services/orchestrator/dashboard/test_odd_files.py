@@ -61,7 +61,7 @@ async def board(tmp_path: Path) -> AsyncIterator[Board]:
     await files.curves.look()
     await files.evals.look()
     await files.log.look()
-    await files.shelf.look()
+    await files.rollouts.look()
     made = Board(files, EndedRun(files))
     looking = asyncio.create_task(made.run())
     await made.missed(None)

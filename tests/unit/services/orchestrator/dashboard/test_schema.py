@@ -37,7 +37,7 @@ STREAMS = {"/api/events"}
 async def board(tmp_path: Path) -> Board:
     run = write_run(tmp_path / "mine", steps=20, rollouts=40)
     files = Files.of(run, run / "model")
-    for reader in (files.curves, files.evals, files.log, files.shelf):
+    for reader in (files.curves, files.evals, files.log, files.rollouts):
         await reader.look()
     return Board(files, EndedRun(files))
 

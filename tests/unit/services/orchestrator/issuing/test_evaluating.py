@@ -11,7 +11,7 @@ from headrace.services.orchestrator.issuing.evaluation import Evaluation
 from tests.unit.services.orchestrator.issuing.test_issuer import ROWS, Office, evaluated, office
 
 
-def told() -> tuple[float, float]:
+def operation() -> tuple[float, float]:
     labels = {"operation": "evaluation"}
     names = ("active", "until_timestamp_seconds")
     active, until = (REGISTRY.get_sample_value(f"headrace_orchestrator_operation_{name}", labels) for name in names)
@@ -28,13 +28,13 @@ def begin(it: Office) -> Evaluation:
 async def under_way(it: Office, since: float) -> None:
     while len(await it.issued()) < len(ROWS):
         await asyncio.sleep(0.01)
-    active, until = told()
+    active, until = operation()
     deadline_s = it.settings.eval.deadline_s
     assert active == 1 and since + deadline_s <= until <= time.time() + deadline_s
 
 
 def over(since: float) -> bool:
-    active, until = told()
+    active, until = operation()
     return active == 0 and since <= until <= time.time()
 
 

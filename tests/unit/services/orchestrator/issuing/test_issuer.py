@@ -1,5 +1,6 @@
 """Prompts are issued within credit, once; what got lost is issued again, what is trained never."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from headrace.services.orchestrator.issuing import evaluation as evaluations
+from headrace.services.orchestrator.issuing import issuer as issuers
 from headrace.services.orchestrator.issuing.evaluation import Evaluation
 from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.issuing.messages import eval_prompt, training_prompt
@@ -34,6 +36,7 @@ from headrace.wire.contracts import (
     encode,
     eval_group_id,
 )
+from headrace.wire.errors import TransientError
 from headrace.wire.rpc import serve
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.settings import BatchTable, RunTable
@@ -42,6 +45,7 @@ from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, trainer_pb2, trainer_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests import builders
+from tests.waiting import until_async
 
 ROWS = [
     PromptRow(sample_id=f"s{i}", token_ids=np.array([i + 1], np.int32), text=str(i), columns={"answer": "3"})
@@ -183,6 +187,53 @@ async def test_a_wiped_broker_gets_open_groups_again_with_the_next_attempt(tmp_p
         assert [message.header.group_index for message in after] == [0, 2]
         assert {message.header.attempt for message in after} == {1}
         assert after[0].header.group_id == before[0].header.group_id
+
+
+async def test_a_broker_that_goes_away_between_two_prompts_costs_one_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with office(tmp_path) as it:
+        put, tries = it.prompts.put, 0
+
+        async def breaks(message: Message) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 2:
+                raise TransientError("away")
+            await put(message)
+
+        monkeypatch.setattr(it.prompts, "put", breaks)
+        monkeypatch.setattr(issuers, "_LOOK_S", 0.01)
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0))
+        running = asyncio.create_task(it.issuer.run())
+        try:
+            # Its streams are whole, and the store has all three: no new broker, no news, and no minute of waiting.
+            await until_async(lambda: it.broker.streams[StreamName.PROMPTS].added == 3)
+        finally:
+            running.cancel()
+        issued = {message.header.group_index: message.header.attempt for message in await it.issued()}
+        assert issued == {0: 0, 1: 1, 2: 1}
+
+
+async def test_a_lost_group_is_issued_again_while_others_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with office(tmp_path) as it:
+        table = it.settings.orchestrator.model_copy(update={"reconcile_s": 0.05})
+        it.settings = it.settings.model_copy(update={"orchestrator": table})
+        it.build()
+        monkeypatch.setattr(issuers, "_LOOK_S", 0.01)
+        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0))
+        counted = iter(range(10**6))
+        # News at each look, as of a run that goes on.
+        monkeypatch.setattr(it.store, "counts", lambda: {"trained": next(counted)})
+        running = asyncio.create_task(it.issuer.run())
+        try:
+            prompts = it.broker.streams[StreamName.PROMPTS]
+            await until_async(lambda: prompts.added == 3)
+            prompts.entries.pop(next(iter(prompts.entries)))
+            await until_async(lambda: prompts.added > 3)
+        finally:
+            running.cancel()
+        assert [message.header.attempt for message in await it.issued() if message.header.group_index == 0][-1] == 1
 
 
 async def test_a_group_in_any_stream_is_not_issued_again(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ CPU = Routes(backends=["gloo"], ranks=1)
         (gpu("GPU-a", "2.29.7"), gpu("GPU-b", backends=("nccl",)), Route("disk", UNEQUAL)),
         (gpu("GPU-a"), gpu("GPU-b", ""), Route("gloo", "unequal NCCL versions hang (trainer 2.30.7, replica unknown)")),
         (gpu("GPU-a"), gpu("GPU-a"), Route("gloo", "NCCL refuses two ranks on one device (GPU-a)")),
-        (gpu("GPU-a"), CPU, Route("gloo", "the replica tells of no NCCL, or of no GPU")),
+        (gpu("GPU-a"), CPU, Route("gloo", "the replica reports no NCCL, or no GPU")),
         (CPU, gpu("GPU-b"), Route("gloo")),
         (CPU, CPU, Route("gloo")),
         (CPU, Routes(), Route("disk", "trainer and replica have no collective backend in common")),

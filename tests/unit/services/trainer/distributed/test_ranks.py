@@ -70,11 +70,11 @@ def test_a_rank_that_waits_for_another_says_what_for(monkeypatch):
     with pytest.raises(TransientError, match=r"waiting for turn 1 of 2 to load the model: rank 1: the sum over 4"):
         ranks.in_turn("to load the model").__enter__()
     with pytest.raises(TransientError, match="waiting for rank 0 to look: rank 1: the gather over 4 ranks failed"):
-        ranks.told(lambda: "", "rank 0 to look")
+        ranks.share_text(lambda: "", "rank 0 to look")
 
 
 def test_alone_nobody_is_waited_for_and_everything_is_told():
     ranks = Ranks.alone()
     with ranks.in_turn("to load the model"):
         pass
-    assert ranks.told(lambda: "größer", "rank 0 to look") == "größer"
+    assert ranks.share_text(lambda: "größer", "rank 0 to look") == "größer"

@@ -66,7 +66,7 @@ class World:
         return self.draw.random() < self.trouble
 
     def report(self) -> None:
-        """The orchestrator hears of all fates and of the version, as one look at the trainer's book has them."""
+        """The orchestrator hears of all fates and of the version, as one look at the trainer's ledger has them."""
         for one in self.ledger.fates(self.frontier):
             self.known.add(one.group_index)
             self.known_step = max(self.known_step, one.step)

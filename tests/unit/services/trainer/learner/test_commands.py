@@ -14,9 +14,9 @@ def store():
 
 def test_commands_arrive_in_order_with_their_values_and_payloads(store):
     leader, follower = Commands(store, 2), Commands(store, 2)
-    leader.tell("train", [b"one", b"", b"three"], step=7)
+    leader.send("train", [b"one", b"", b"three"], step=7)
     first = follower.next()
-    leader.tell("stop")
+    leader.send("stop")
     assert first.name == "train"
     assert first.values == {"step": 7}
     assert first.payloads == (b"one", b"", b"three")
@@ -30,7 +30,7 @@ def test_a_follower_waits_for_a_command_that_comes_later(store):
     found = []
     thread = threading.Thread(target=lambda: found.append(follower.next()))
     thread.start()
-    leader.tell("hold", version=3)
+    leader.send("hold", version=3)
     thread.join(20)
     assert [command.values for command in found] == [{"version": 3}]
 
@@ -38,7 +38,7 @@ def test_a_follower_waits_for_a_command_that_comes_later(store):
 def test_what_all_have_read_is_removed_from_the_store(store):
     leader, follower = Commands(store, 2), Commands(store, 2)
     for number in range(5):
-        leader.tell("train", [b"x" * 1000], step=number)
+        leader.send("train", [b"x" * 1000], step=number)
         assert follower.next().values == {"step": number}
     assert store.num_keys() <= 5
 
@@ -46,18 +46,18 @@ def test_what_all_have_read_is_removed_from_the_store(store):
 def test_a_batch_beyond_the_stores_largest_value_arrives(store):
     leader, follower = Commands(store, 2), Commands(store, 2)
     payloads = [bytes([number]) * (5 * 1024 * 1024 + number) for number in range(3)]
-    leader.tell("train", payloads)
+    leader.send("train", payloads)
     assert list(follower.next().payloads) == payloads
 
 
 def test_a_command_stays_until_the_slowest_rank_has_read_it(store):
     leader, quick, slow = (Commands(store, 3) for _ in range(3))
-    leader.tell("load", path="x")
+    leader.send("load", path="x")
     quick.next()
-    telling = threading.Thread(target=lambda: leader.tell("train"))
-    telling.start()
-    telling.join(0.3)
-    assert telling.is_alive()
+    sending = threading.Thread(target=lambda: leader.send("train"))
+    sending.start()
+    sending.join(0.3)
+    assert sending.is_alive()
     assert slow.next().name == "load"
-    telling.join(20)
+    sending.join(20)
     assert [quick.next().name, slow.next().name] == ["train", "train"]

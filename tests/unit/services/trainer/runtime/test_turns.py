@@ -24,7 +24,7 @@ class Learner:
         self.calls.append("unpark")
 
 
-class Desk:
+class Orchestrator:
     """What the orchestrator says, one answer after the other; the last one stays."""
 
     def __init__(self, *answers: str | Exception) -> None:
@@ -47,9 +47,9 @@ def locks_of(folder: Path, owner: str) -> list[GpuLock]:
 
 def test_the_turn_begins_when_the_engines_sleep_and_all_gpus_are_free(tmp_path: Path) -> None:
     ours, theirs = locks_of(tmp_path, "trainer"), locks_of(tmp_path, "rollout-1")
-    desk = Desk(TransientError("refused"), "evaluation of version 3", "")
+    orchestrator = Orchestrator(TransientError("refused"), "evaluation of version 3", "")
     learner = Learner(ours)
-    turns = TrainerTurns(ours, desk.ask, desk.doing, limit_s=30)
+    turns = TrainerTurns(ours, orchestrator.ask, orchestrator.doing, limit_s=30)
     theirs[1].try_take()
     looks: list[int] = []
 
@@ -60,7 +60,7 @@ def test_the_turn_begins_when_the_engines_sleep_and_all_gpus_are_free(tmp_path: 
         return False
 
     assert turns.begin(learner, given_up)
-    assert desk.said == [
+    assert orchestrator.said == [
         "its turn on the GPU: the orchestrator is away (refused)",
         "its turn on the GPU: evaluation of version 3",
         f"its turn on the GPU: rollout-1 (pid {os.getpid()}) has GPU 1 of the run",
@@ -75,16 +75,16 @@ def test_the_turn_begins_when_the_engines_sleep_and_all_gpus_are_free(tmp_path: 
 
 def test_a_wait_that_is_given_up_or_too_long_uses_no_gpu(tmp_path: Path) -> None:
     ours = locks_of(tmp_path, "trainer")
-    desk, learner = Desk("rollout-0 to sleep"), Learner(ours)
-    assert not TrainerTurns(ours, desk.ask, desk.doing, limit_s=30).begin(learner, lambda: True)
+    orchestrator, learner = Orchestrator("rollout-0 to sleep"), Learner(ours)
+    assert not TrainerTurns(ours, orchestrator.ask, orchestrator.doing, limit_s=30).begin(learner, lambda: True)
     with pytest.raises(WaitTimeoutError, match="the trainer's turn on its GPUs: rollout-0 to sleep"):
-        TrainerTurns(ours, desk.ask, desk.doing, limit_s=0.2).begin(learner, lambda: False)
+        TrainerTurns(ours, orchestrator.ask, orchestrator.doing, limit_s=0.2).begin(learner, lambda: False)
     assert learner.calls == []
 
 
 def test_without_locks_nothing_is_asked_or_moved() -> None:
-    desk, learner = Desk(AssertionError()), Learner([])
-    turns = TrainerTurns([], desk.ask, desk.doing, limit_s=1)
+    orchestrator, learner = Orchestrator(AssertionError()), Learner([])
+    turns = TrainerTurns([], orchestrator.ask, orchestrator.doing, limit_s=1)
     assert turns.begin(learner, lambda: False)
     turns.end(learner)
-    assert learner.calls == [] and desk.said == [] and not turns.has
+    assert learner.calls == [] and orchestrator.said == [] and not turns.has

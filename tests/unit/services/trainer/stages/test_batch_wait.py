@@ -28,7 +28,7 @@ class Quiet:
         pass
 
 
-def book_with(tmp_path, stale, arrived):
+def ledger_with(tmp_path, stale, arrived):
     ledger = Ledger(batch_groups=3, max_staleness=1, stale=stale)
     for index in arrived:
         ledger.take(ready(index))
@@ -38,14 +38,14 @@ def book_with(tmp_path, stale, arrived):
 
 def words(tmp_path, stale, arrived, places, trouble="", orchestrator=""):
     """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
-    book = book_with(tmp_path, stale, arrived)
-    reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    ledger = ledger_with(tmp_path, stale, arrived)
+    reporter = Reporter(None, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)
     reporter.places = places
     reporter.trouble = orchestrator
     said = []
     wait_for_batch(
         1,
-        book,
+        ledger,
         Quiet(trouble),
         reporter,
         limit_s=60.0,
@@ -53,7 +53,7 @@ def words(tmp_path, stale, arrived, places, trouble="", orchestrator=""):
         meanwhile=lambda: None,
         doing=lambda what, left_s=None: said.append(what),
     )
-    book.close()
+    ledger.close()
     return said[0], list(reporter.awaited)
 
 
@@ -98,12 +98,12 @@ class Orchestrator:
 
 async def test_a_place_is_that_of_the_group_that_was_asked_about(tmp_path):
     stub = Orchestrator()
-    book = book_with(tmp_path, "wait", [])
-    stub.reporter = reporter = Reporter(stub, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    ledger = ledger_with(tmp_path, "wait", [])
+    stub.reporter = reporter = Reporter(stub, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)
     reporter.awaited = [5, 7]
     await reporter._report()
     assert stub.asked == [5, 7] and reporter.places == {5: "rollout-1 generates it"}
-    book.close()
+    ledger.close()
 
 
 class AwayOnce:
@@ -121,12 +121,12 @@ class AwayOnce:
 
 async def test_the_orchestrator_is_away_until_it_answers(tmp_path):
     stub = AwayOnce()
-    book = book_with(tmp_path, "wait", [])
-    stub.reporter = reporter = Reporter(stub, book, pb.RegisterTrainerRequest(), republish=lambda: None)
+    ledger = ledger_with(tmp_path, "wait", [])
+    stub.reporter = reporter = Reporter(stub, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)
     running = asyncio.create_task(reporter.run())
     async with asyncio.timeout(20):
         while len(stub.troubles) < 2 or reporter.trouble:
             await asyncio.sleep(0.02)
     running.cancel()
     assert stub.troubles == ["", "the orchestrator is away: no answer"]
-    book.close()
+    ledger.close()

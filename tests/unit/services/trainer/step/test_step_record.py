@@ -42,7 +42,7 @@ def steps(run_dir, batch, outcome, stale):
         for step, lengths in enumerate(stale, start=1):
             on_the_way = UntrainedGroups(uninformative=3, stale=lengths)
             line = record.line(step, batch, outcome, TIMES | {"replayed": False, "incarnation": 1}, on_the_way)
-            record.tell(step, batch, outcome, line)
+            record.write(step, batch, outcome, line)
     return [entry for entry in logs if entry["event"] == "stale_tokens"]
 
 

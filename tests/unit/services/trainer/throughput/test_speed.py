@@ -57,14 +57,14 @@ def test_a_stage_without_a_wait_is_timed_by_its_step():
 
 
 def test_a_series_that_has_no_number_is_absent_and_not_zero():
-    def told(gauge):
+    def values_of(gauge):
         return {sample.labels[gauge._labelnames[0]]: sample.value for sample in gauge.collect()[0].samples}
 
     metrics.MFU.clear()
     metrics.show_step({"trained_tokens_per_second": 12.5, "peak_host_memory_bytes": 1e9})
-    assert told(metrics.TOKENS_PER_SECOND)["trained"] == 12.5
-    assert told(metrics.PEAK_MEMORY)["host"] == 1e9
-    assert told(metrics.MFU) == {}
+    assert values_of(metrics.TOKENS_PER_SECOND)["trained"] == 12.5
+    assert values_of(metrics.PEAK_MEMORY)["host"] == 1e9
+    assert values_of(metrics.MFU) == {}
     metrics.show_step({"mfu": 0.3, "mfu_train": 0.4})
-    assert told(metrics.MFU) == {"step": 0.3, "train": 0.4}
+    assert values_of(metrics.MFU) == {"step": 0.3, "train": 0.4}
     metrics.MFU.clear()

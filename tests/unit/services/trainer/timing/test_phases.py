@@ -127,9 +127,9 @@ def test_every_phase_is_drawn_on_the_dashboard_and_told_in_its_page():
     drawn = re.findall(r'phase\("(\w+)"', (ROOT / "ui/src/charts/phases.ts").read_text())
     assert sorted(drawn) == sorted(found)
     page = (ROOT / "docs/dashboard.md").read_text()
-    assert found <= {name for line in page.splitlines() for name in told_in(line)}
+    assert found <= {name for line in page.splitlines() for name in phases_in(line)}
 
 
-def told_in(line):
+def phases_in(line):
     """Names in the first cell of a row."""
     return re.findall(r"`(\w+)`", line.split("|")[1]) if line.startswith("| `") else []

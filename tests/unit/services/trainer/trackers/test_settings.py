@@ -1,4 +1,4 @@
-"""`[trackers]`: what is refused, and what of a config trackers are told."""
+"""`[trackers]`: what is refused, and what of a config trackers are sent."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.trackers import make_trackers
 from headrace.services.trainer.trackers.installed import check_installed
-from headrace.services.trainer.trackers.tracker_set import told_of
+from headrace.services.trainer.trackers.tracker_set import sent_config
 from headrace.wire.errors import ConfigError
 
 
@@ -50,6 +50,6 @@ def test_no_address_and_no_password_leaves_the_run(kind: type[TrainerSettings] |
     settings = kind.model_validate(
         {"broker": {"url": "redis://:hunter2@valkey/0"}, "orchestrator_address": "orchestrator:7000"}
     )
-    told = told_of(settings)
-    assert "hunter2" not in str(told) and "valkey" not in str(told) and "7000" not in str(told)
-    assert told["trainer"]["optimizer"] == "adamw" and told["run"]["seed"] == 0
+    sent = sent_config(settings)
+    assert "hunter2" not in str(sent) and "valkey" not in str(sent) and "7000" not in str(sent)
+    assert sent["trainer"]["optimizer"] == "adamw" and sent["run"]["seed"] == 0

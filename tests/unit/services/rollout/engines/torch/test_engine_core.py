@@ -242,6 +242,23 @@ def test_equal_weights_under_a_new_version_disturb_nothing() -> None:
     assert core.stats().recomputed_tokens == 0
 
 
+def test_a_group_that_new_weights_restarted_can_be_cancelled() -> None:
+    core = make_core(make_model(seed=0), deterministic=True)
+    first, second = random_prompts(8, 9)
+    done: list[Outcome] = []
+    group = core.submit(make_request(first, 3, max_tokens=25), done.append)
+    core.submit(make_request(second, 3, seed=10, max_tokens=5), done.append)
+    for _ in range(9):
+        core.step()
+    install(core, make_model(seed=1), version=5)
+    core.cancel(group)
+    while core.has_work:
+        core.step()
+    # It is not decoded for a caller that has gone, while the next one waits.
+    (completions,) = done
+    assert not isinstance(completions, Exception) and len(completions[0].token_ids) == 5
+
+
 def test_the_deterministic_mode_gives_equal_bits_whatever_happened_before() -> None:
     model = make_model()
     prompts = random_prompts(9, 4, 33)

@@ -28,7 +28,7 @@ def operator(tmp_path: Path) -> tuple[Operator, RunState]:
     return Operator(state, registry, EventLog(tmp_path, "orchestrator", "x"), tmp_path), state
 
 
-def test_wishes_outlive_the_process(tmp_path: Path) -> None:
+def test_requests_outlive_the_process(tmp_path: Path) -> None:
     first = OperatorRequests(store(tmp_path))
     first.pause(True)
     first.stop(True)
@@ -113,7 +113,7 @@ async def test_a_finished_run_that_is_given_more_steps_has_not_finished(tmp_path
     assert RunState(store(tmp_path), max_steps=11).phase is RunPhase.STARTING
 
 
-def test_the_end_and_the_wish_for_it_change_in_one_commit(tmp_path: Path) -> None:
+def test_the_end_and_the_request_for_it_change_in_one_commit(tmp_path: Path) -> None:
     kept = store(tmp_path)
     state = RunState(kept, max_steps=10)
     for end in (state.stopped, state.finish):
@@ -126,12 +126,12 @@ def test_the_end_and_the_wish_for_it_change_in_one_commit(tmp_path: Path) -> Non
         assert said.count("COMMIT") == 1 and sum("operator_stopping" in one for one in said) == 1
 
 
-async def test_a_new_start_does_not_stop_because_of_an_old_wish(tmp_path: Path) -> None:
+async def test_a_new_start_does_not_stop_because_of_an_old_request(tmp_path: Path) -> None:
     _, state = operator(tmp_path)
     await state.register_trainer(trainer("t1"))
     state.operator_requests.stop(True)
     await state.register_trainer(trainer("t2"))
-    assert state.operator_requests.stopping  # It crashed, and was started again: the wish is for it, too.
+    assert state.operator_requests.stopping  # It crashed, and was started again: the request is for it, too.
     _, again = operator(tmp_path)
     await again.register_trainer(trainer("t2"))
     assert again.operator_requests.stopping  # Only this process was started again.
@@ -146,7 +146,7 @@ async def test_a_resume_withdraws_a_stop_and_says_whether_it_came_in_time(tmp_pa
     assert "before the trainer received it" in await acts.resume("cli")
     assert not state.operator_requests.holds and not OperatorRequests(store(tmp_path)).stopping
     await acts.stop("cli")
-    state.trainer.told_stop = True
+    state.trainer.knows_stop = True
     assert "may have received it" in await acts.resume("cli")
     assert not state.operator_requests.holds
     await acts.stop("cli")

@@ -25,7 +25,7 @@ def registry() -> Registry:
 
 
 @pytest.fixture
-def meter(registry: Registry, tmp_path: Path) -> RunMetrics:
+def metrics(registry: Registry, tmp_path: Path) -> RunMetrics:
     settings = OrchestratorSettings.model_validate(
         {"run": {"id": "r", "max_staleness": 3, "max_steps": 7}, "model": {"path": "m"}, "run_dir": tmp_path}
     )
@@ -43,31 +43,31 @@ def beat(registry: Registry, name: str, now: float, state: "pb.ReplicaState") ->
     registry.heartbeat(pb.HeartbeatRequest(replica_id=name, boot_id=f"{name}-boot", state=state), now)
 
 
-def test_the_phase_and_the_limits_are_told(meter: RunMetrics) -> None:
-    meter.look(0.0)
+def test_the_phase_and_the_limits_are_reported(metrics: RunMetrics) -> None:
+    metrics.look(0.0)
     assert value("run_phase", phase="running") == 1
     assert value("run_phase", phase="finished") == 0
     assert value("max_staleness_versions") == 3 and value("max_steps") == 7
 
 
-def test_a_lease_that_runs_out_is_a_loss_and_counts_once(meter: RunMetrics, registry: Registry) -> None:
+def test_a_lease_that_runs_out_is_a_loss_and_counts_once(metrics: RunMetrics, registry: Registry) -> None:
     join(registry, "a", 0.0)
     join(registry, "b", 0.0)
-    meter.look(1.0)
+    metrics.look(1.0)
     before = value("replicas_lost_total")
     assert value("replicas", state="serving") == 2
     beat(registry, "b", 4.0, pb.REPLICA_STATE_SERVING)
     for now in (6.0, 7.0, 8.0):
-        meter.look(now)
+        metrics.look(now)
     assert value("replicas", state="serving") == 1
     assert value("replicas_lost_total") == before + 1
 
 
-def test_a_farewell_is_no_loss(meter: RunMetrics, registry: Registry) -> None:
+def test_a_farewell_is_no_loss(metrics: RunMetrics, registry: Registry) -> None:
     join(registry, "a", 0.0)
     before = value("replicas_lost_total")
     beat(registry, "a", 1.0, pb.REPLICA_STATE_GONE)
-    meter.look(10.0)
+    metrics.look(10.0)
     assert value("replicas_lost_total") == before
     assert value("replicas", state="serving") == 0
 

@@ -12,7 +12,7 @@ from headrace.wire.entry import GIVEN_UP
 
 
 def start(size, what):
-    command = [sys.executable, "-m", "tests.integration.trainer.backends.crew_rank", str(size), what]
+    command = [sys.executable, "-m", "tests.integration.trainer.backends.launch_rank", str(size), what]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

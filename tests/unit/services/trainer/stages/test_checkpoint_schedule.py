@@ -14,7 +14,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
 from headrace.wire.errors import FencedError
 from headrace.wire.v1 import orchestrator_pb2 as pb
-from tests.unit.services.trainer.stages.test_batch_wait import book_with
+from tests.unit.services.trainer.stages.test_batch_wait import ledger_with
 
 
 class Models:
@@ -29,7 +29,7 @@ class Models:
         return Saved(weights=one, optimizer=one, others={}, coefficients={})
 
 
-def told():
+def operation():
     labels = {"operation": "checkpoint"}
     names = ("active", "until_timestamp_seconds")
     return tuple(REGISTRY.get_sample_value(f"headrace_trainer_operation_{name}", labels) for name in names)
@@ -37,32 +37,32 @@ def told():
 
 @pytest.fixture
 def keep(tmp_path):
-    """Makes a keeper of a real store, journal and book; returns it and the book."""
-    books = []
+    """Makes a schedule with a real store, journal and ledger; returns it and the ledger."""
+    ledgers = []
 
     def make(during):
         settings = TrainerSettings.model_validate(
             {"model": {"path": tmp_path}, "run_dir": tmp_path, "trainer": {"checkpoint_deadline_s": 500.0}}
         )
-        book = book_with(tmp_path, "drop", [])
-        books.append(book)
+        ledger = ledger_with(tmp_path, "drop", [])
+        ledgers.append(ledger)
         store = CheckpointStore(tmp_path / "checkpoints", keep=2)
-        reporter = Reporter(None, book, pb.RegisterTrainerRequest(), republish=lambda: None)
-        return CheckpointSchedule(settings, store, Models(during), book, reporter, Failpoints()), book
+        reporter = Reporter(None, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)
+        return CheckpointSchedule(settings, store, Models(during), ledger, reporter, Failpoints()), ledger
 
     yield make
-    for book in books:
-        book.close()
+    for ledger in ledgers:
+        ledger.close()
 
 
 def test_a_checkpoint_tells_its_deadline_while_weights_are_gathered_and_its_end(keep, tmp_path):
     seen = []
     begin = time.time()
-    keeper, _ = keep(lambda: seen.append(told()))
-    keeper.save(3)
+    schedule, _ = keep(lambda: seen.append(operation()))
+    schedule.save(3)
     ((active, until),) = seen
     assert active == 1 and begin + 500 <= until <= time.time() + 500
-    active, until = told()
+    active, until = operation()
     assert active == 0 and begin <= until <= time.time()
     assert (tmp_path / "checkpoints" / "step-000003").is_dir()
 
@@ -71,21 +71,21 @@ def test_a_full_disk_ends_it(keep):
     def full():
         raise OSError(28, "No space left on device")
 
-    keeper, _ = keep(full)
+    schedule, _ = keep(full)
     with pytest.raises(OSError, match="No space"):
-        keeper.save(3)
-    active, until = told()
+        schedule.save(3)
+    active, until = operation()
     assert active == 0 and until <= time.time()
 
 
 def test_a_fenced_life_ends_it_before_the_checkpoint_shows(keep, tmp_path, monkeypatch):
-    keeper, book = keep(lambda: None)
+    schedule, ledger = keep(lambda: None)
 
     def fence():
-        assert told()[0] == 1
+        assert operation()[0] == 1
         raise FencedError("a newer life")
 
-    monkeypatch.setattr(book, "fence", fence)
+    monkeypatch.setattr(ledger, "fence", fence)
     with pytest.raises(FencedError):
-        keeper.save(3)
-    assert told()[0] == 0 and not (tmp_path / "checkpoints" / "step-000003").exists()
+        schedule.save(3)
+    assert operation()[0] == 0 and not (tmp_path / "checkpoints" / "step-000003").exists()

@@ -1,4 +1,4 @@
-"""A trainer of some ranks in which something goes wrong: `crew_rank SIZE WHAT`."""
+"""A trainer of some ranks in which something goes wrong: `launch_rank SIZE WHAT`."""
 
 import os
 import signal

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.services.orchestrator.annotation.ballots import Ballots
 from headrace.services.orchestrator.annotation.vote_log import VoteLog
-from headrace.services.orchestrator.annotation.votes import OtherVoteError, UnknownPairError, VoteBook
+from headrace.services.orchestrator.annotation.votes import OtherVoteError, UnknownPairError, VoteStore
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import atomic
 from tests.annotation import write_run, write_step
@@ -20,12 +20,12 @@ def run_dir(tmp_path: Path) -> Path:
     return write_run(tmp_path)
 
 
-def judge(book: VoteBook, name: str, *choices: str) -> list[str]:
+def judge(store: VoteStore, name: str, *choices: str) -> list[str]:
     """Pair ids in the order in which they were asked."""
     asked = []
     for choice in choices:
-        pair = book.turn(name).pair.id
-        book.vote(name, pair, choice)
+        pair = store.turn(name).pair.id
+        store.vote(name, pair, choice)
         asked.append(pair)
     return asked
 
@@ -35,65 +35,65 @@ def ranked(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    asked = judge(book, "ann", "left", "skip", "tie", "right", "left", "left")
+    store = VoteStore(run_dir)
+    asked = judge(store, "ann", "left", "skip", "tie", "right", "left", "left")
     assert len(set(asked)) == 6 and [one[0] for one in asked] == ["2"] * 3 + ["1"] * 3
-    turn = book.turn("ann")
+    turn = store.turn("ann")
     assert turn.pair is None and (turn.judged, turn.waiting) == (6, 0)
     write_step(run_dir, 3, [["new", "newer"]])
-    book._shelf._next_look = 0.0
-    assert book.turn("ann").pair.step == 3
-    book.close()
+    store._pairs._next_look = 0.0
+    assert store.turn("ann").pair.step == 3
+    store.close()
 
 
 def test_pairs_that_others_have_judged_come_early_but_not_alone(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    first = judge(book, "ann", "left", "left", "left")
-    asked = judge(book, "bob", "left", "left", "left", "left")
+    store = VoteStore(run_dir)
+    first = judge(store, "ann", "left", "left", "left")
+    asked = judge(store, "bob", "left", "left", "left", "left")
     assert [one in first for one in asked] == [True, False, True, False]
-    book.close()
+    store.close()
 
 
 def test_what_is_shown_tells_nothing_of_scores(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    assert type(book.turn("ann").pair).model_fields.keys() == {"id", "step", "prompt", "left", "right"}
-    assert type(book.turn("ann").pair.left).model_fields.keys() == {"text", "truncated"}
-    book.close()
+    store = VoteStore(run_dir)
+    assert type(store.turn("ann").pair).model_fields.keys() == {"id", "step", "prompt", "left", "right"}
+    assert type(store.turn("ann").pair.left).model_fields.keys() == {"text", "truncated"}
+    store.close()
 
 
 def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    (pair,) = judge(book, "ann", "left")
-    assert book.vote("ann", pair, "left").recorded is False
+    store = VoteStore(run_dir)
+    (pair,) = judge(store, "ann", "left")
+    assert store.vote("ann", pair, "left").recorded is False
     with pytest.raises(OtherVoteError, match="has already voted 'left'"):
-        book.vote("ann", pair, "right")
+        store.vote("ann", pair, "right")
     with pytest.raises(UnknownPairError):
-        book.vote("ann", "9-0123456789abcdef", "left")
-    book.close()
+        store.vote("ann", "9-0123456789abcdef", "left")
+    store.close()
     kinds = [json.loads(line)["kind"] for line in (run_dir / "annotations" / "votes.jsonl").read_text().splitlines()]
     assert kinds == ["pair", "vote"]
 
 
 def test_undo_asks_the_same_pair_again_and_is_idempotent(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    first, second = judge(book, "ann", "left", "right")
-    assert book.turn("ann").undo == second
-    undone = book.undo("ann", second)
+    store = VoteStore(run_dir)
+    first, second = judge(store, "ann", "left", "right")
+    assert store.turn("ann").undo == second
+    undone = store.undo("ann", second)
     assert undone.undone and undone.next.pair.id == second and undone.next.undo == first
-    assert book.undo("ann", second).undone is False
-    book.vote("ann", second, "tie")
-    assert book.summary().choices == {"left": 1, "right": 0, "tie": 1, "skip": 0}
-    book.close()
+    assert store.undo("ann", second).undone is False
+    store.vote("ann", second, "tie")
+    assert store.summary().choices == {"left": 1, "right": 0, "tie": 1, "skip": 0}
+    store.close()
 
 
 def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    asked = judge(book, "ann", "left", "right", "skip")
-    before = book.summary()
-    book._log.close()  # As a kill does it: nothing is written at the end.
+    store = VoteStore(run_dir)
+    asked = judge(store, "ann", "left", "right", "skip")
+    before = store.summary()
+    store._log.close()  # As a kill does it: nothing is written at the end.
     for path in (run_dir / "rollouts").iterdir():
         path.unlink()
-    again = VoteBook(run_dir)
+    again = VoteStore(run_dir)
     assert again.summary() == before and before.votes == 3
     assert again.undo("ann", asked[0]).undone
     again.close()
@@ -101,25 +101,25 @@ def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
 
 
 def test_what_is_gone_waits_no_longer_and_what_was_judged_does(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    judge(book, "ann", "left")
+    store = VoteStore(run_dir)
+    judge(store, "ann", "left")
     for path in (run_dir / "rollouts").iterdir():
         path.unlink()
-    book._shelf._texts.clear()
-    turn = book.turn("ann")
+    store._pairs._texts.clear()
+    turn = store.turn("ann")
     assert turn.pair is None and turn.waiting == 0
-    assert book.turn("bob").waiting == 1
-    book.close()
+    assert store.turn("bob").waiting == 1
+    store.close()
 
 
 def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    judge(book, "ann", "left", "right")
-    book.close()
+    store = VoteStore(run_dir)
+    judge(store, "ann", "left", "right")
+    store.close()
     votes = run_dir / "annotations" / "votes.jsonl"
     whole = votes.read_bytes()
     votes.write_bytes(whole[:-5])
-    again = VoteBook(run_dir)
+    again = VoteStore(run_dir)
     assert again.summary().votes == 1
     judge(again, "ann", "right")
     again.close()
@@ -128,31 +128,31 @@ def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
 
 
 def test_a_foreign_line_is_named_and_a_second_process_refused(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    judge(book, "ann", "left")
+    store = VoteStore(run_dir)
+    judge(store, "ann", "left")
     with pytest.raises(ConfigError, match="already served"):
-        VoteBook(run_dir)
-    book.close()
+        VoteStore(run_dir)
+    store.close()
     votes = run_dir / "annotations" / "votes.jsonl"
     votes.write_text("{}\n" + votes.read_text())
     with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of votes"):
-        VoteBook(run_dir)
+        VoteStore(run_dir)
 
 
 def test_a_full_disk_loses_the_vote_aloud_and_leaves_no_half_of_it(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = VoteBook(run_dir)
-    pair = book.turn("ann").pair.id
+    store = VoteStore(run_dir)
+    pair = store.turn("ann").pair.id
     with monkeypatch.context() as patch:
         written = os.write
         patch.setattr(os, "write", lambda file, data: written(file, data[:10]) if len(data) > 10 else _full())
         patch.setattr(os, "fsync", lambda file: _full())
         with pytest.raises(OSError, match="full"):
-            book.vote("ann", pair, "left")
-    assert book.summary().votes == 0 and (run_dir / "annotations" / "votes.jsonl").read_bytes() == b""
-    book.vote("ann", pair, "left")
-    book.close()
+            store.vote("ann", pair, "left")
+    assert store.summary().votes == 0 and (run_dir / "annotations" / "votes.jsonl").read_bytes() == b""
+    store.vote("ann", pair, "left")
+    store.close()
     assert len(ranked(run_dir)) == 1
 
 
@@ -161,13 +161,13 @@ def _full() -> int:
 
 
 def test_the_majority_ranks_and_ties_are_left_out(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    pairs = judge(book, "ann", "left", "left", "tie", "left", "skip")
+    store = VoteStore(run_dir)
+    pairs = judge(store, "ann", "left", "left", "tie", "left", "skip")
     for name, choices in {"bob": ("left", "right", "left", "tie"), "cat": ("right", "right", "tie", "left")}.items():
         for pair, choice in zip(pairs, choices, strict=False):
-            book.vote(name, pair, choice)
-    shown = {pair: book._pair(pair) for pair in pairs}
-    book.close()
+            store.vote(name, pair, choice)
+    shown = {pair: store._pair(pair) for pair in pairs}
+    store.close()
     rows = {found["pair"]: found for found in ranked(run_dir)}
     assert rows.keys() == {pairs[0], pairs[1], pairs[3]}
     assert rows[pairs[0]]["chosen"] == shown[pairs[0]].left.text
@@ -176,32 +176,32 @@ def test_the_majority_ranks_and_ties_are_left_out(run_dir: Path) -> None:
 
 
 def test_the_summary_tells_people_and_agreement(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    pairs = judge(book, "ann", "left", "right", "skip")
+    store = VoteStore(run_dir)
+    pairs = judge(store, "ann", "left", "right", "skip")
     for pair, choice in zip(pairs, ("left", "left", "left"), strict=True):
-        book.vote("bob", pair, choice)
-    found = book.summary()
+        store.vote("bob", pair, choice)
+    found = store.summary()
     assert [one.model_dump() for one in found.annotators] == [
         {"name": "ann", "judged": 2, "skipped": 1}, {"name": "bob", "judged": 3, "skipped": 0}
     ]  # fmt: skip
     assert found.pairs.model_dump() == {"judged": 3, "ranked": 2}
     assert found.agreement.pairs == 2 and found.agreement.percent == 0.5
     assert found.agreement.alpha == pytest.approx(0.0)
-    book.close()
+    store.close()
 
 
 def test_the_ranked_pairs_are_written_only_when_votes_have_changed(run_dir: Path) -> None:
-    book = VoteBook(run_dir)
-    judge(book, "ann", "left")
-    book.export()
+    store = VoteStore(run_dir)
+    judge(store, "ann", "left")
+    store.export()
     path = run_dir / "annotations" / "pairs.jsonl"
     path.unlink()
-    book.export()
+    store.export()
     assert not path.exists()
-    judge(book, "ann", "left")
-    book.export()
+    judge(store, "ann", "left")
+    store.export()
     assert len(ranked(run_dir)) == 2
-    book.close()
+    store.close()
 
 
 def test_an_append_is_on_the_disk_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,9 +234,9 @@ def test_a_line_that_lacks_something_is_named_and_the_votes_are_let_go(run_dir: 
     votes.write_text(line + "\n")
     for _ in range(2):  # The second time it is no "already served".
         with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of votes"):
-            VoteBook(run_dir)
+            VoteStore(run_dir)
     votes.unlink()
-    VoteBook(run_dir).close()
+    VoteStore(run_dir).close()
 
 
 def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,11 +244,11 @@ def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(place, name, lambda *_: _full())
             with pytest.raises(OSError, match="full"):
-                VoteBook(run_dir)
-    book = VoteBook(run_dir)
-    judge(book, "ann", "left")
+                VoteStore(run_dir)
+    store = VoteStore(run_dir)
+    judge(store, "ann", "left")
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "write_text", lambda *_, **__: _full())
         with pytest.raises(OSError, match="full"):
-            book.close()
-    VoteBook(run_dir).close()
+            store.close()
+    VoteStore(run_dir).close()

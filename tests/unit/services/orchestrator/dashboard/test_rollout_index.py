@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.services.orchestrator.dashboard.readers import rollout_index as shelf_module
+from headrace.services.orchestrator.dashboard.readers import rollout_index as index_module
 from headrace.services.orchestrator.dashboard.readers import texts
 from headrace.services.orchestrator.dashboard.readers.query import Query
 from headrace.services.orchestrator.dashboard.readers.rollout_index import RolloutIndex
@@ -13,10 +13,10 @@ from tests.annotation import write_step
 from tests.dashboard_run import write_rollout_file
 
 
-async def read(shelf: RolloutIndex) -> RolloutIndex:
-    while await shelf.look():
+async def read(index: RolloutIndex) -> RolloutIndex:
+    while await index.look():
         pass
-    return shelf
+    return index
 
 
 @pytest.fixture
@@ -25,46 +25,46 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def test_files_come_newest_first_and_end_up_in_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf_module, "_AT_ONCE", 2)
+    monkeypatch.setattr(index_module, "_AT_ONCE", 2)
     for step in range(1, 6):
         write_rollout_file(folder, step, step * 10, 1)
-    shelf = RolloutIndex(folder)
-    assert await shelf.look()
-    assert set(shelf.facts.step.tolist()) == {4, 5} and shelf.reading
-    await read(shelf)
-    assert not shelf.reading
-    assert shelf.facts.step.tolist() == [step for step in range(1, 6) for _ in range(4)]
+    index = RolloutIndex(folder)
+    assert await index.look()
+    assert set(index.facts.step.tolist()) == {4, 5} and index.reading
+    await read(index)
+    assert not index.reading
+    assert index.facts.step.tolist() == [step for step in range(1, 6) for _ in range(4)]
     write_rollout_file(folder, 6, 60, 2)
-    await read(shelf)
-    assert len(shelf.facts) == 28
+    await read(index)
+    assert len(index.facts) == 28
 
 
 async def test_a_row_has_its_own_text(folder: Path) -> None:
     for step in (1, 2, 3):
         write_rollout_file(folder, step, step * 2, 2)
-    shelf = await read(RolloutIndex(folder))
-    found = await shelf.find(Query(step_from=2, step_to=2, group_index=5, sort="step"))
-    rows = await shelf.listed(found.facts, found.positions)
+    index = await read(RolloutIndex(folder))
+    found = await index.find(Query(step_from=2, step_to=2, group_index=5, sort="step"))
+    rows = await index.listed(found.facts, found.positions)
     assert [row.rollout_index for row in rows] == [0, 1, 2, 3]
-    table = await shelf.table(2, 5, ("completion", "group_id", "prompt"))
+    table = await index.table(2, 5, ("completion", "group_id", "prompt"))
     assert table is not None
     for row, whole in zip(rows, table.to_pylist(), strict=True):
         assert row.completion == whole["completion"][:160] and row.group_id == whole["group_id"] == "demo/g00000005"
-    assert await shelf.table(2, 99, ("completion",)) is None
+    assert await index.table(2, 99, ("completion",)) is None
 
 
 async def test_a_replaced_file_replaces_its_rollouts_and_their_texts(folder: Path) -> None:
     for step in (1, 2):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(RolloutIndex(folder))
+    index = await read(RolloutIndex(folder))
     query = Query(text="what is")
-    assert len((await shelf.find(query)).positions) == 8
+    assert len((await index.find(query)).positions) == 8
     write_step(folder.parent, 1, [["quite another", "text"]], reward=0.5)
-    await read(shelf)
-    assert shelf.facts.step.tolist() == [1, 1, 2, 2, 2, 2]
-    found = await shelf.find(Query(text="QUITE"))
-    assert [row.completion for row in await shelf.listed(found.facts, found.positions)] == ["quite another"]
-    assert len((await shelf.find(query)).positions) == 4
+    await read(index)
+    assert index.facts.step.tolist() == [1, 1, 2, 2, 2, 2]
+    found = await index.find(Query(text="QUITE"))
+    assert [row.completion for row in await index.listed(found.facts, found.positions)] == ["quite another"]
+    assert len((await index.find(query)).positions) == 4
 
 
 async def test_a_damaged_or_half_written_file_is_passed_over_and_told(folder: Path) -> None:
@@ -72,32 +72,32 @@ async def test_a_damaged_or_half_written_file_is_passed_over_and_told(folder: Pa
     (folder / "step-000002.parquet").write_bytes(whole.read_bytes()[:-20])
     (folder / ".step-000003.parquet").write_bytes(b"still being written")
     (folder / "notes.txt").write_text("no rollouts")
-    shelf = await read(RolloutIndex(folder))
-    assert shelf.facts.step.tolist() == [1, 1, 1, 1]
-    assert list(shelf.damaged) == [2] and "step-000002.parquet" in shelf.damaged[2]
+    index = await read(RolloutIndex(folder))
+    assert index.facts.step.tolist() == [1, 1, 1, 1]
+    assert list(index.damaged) == [2] and "step-000002.parquet" in index.damaged[2]
     write_rollout_file(folder, 2, 2, 1)
-    await read(shelf)
-    assert len(shelf.facts) == 8 and not shelf.damaged
+    await read(index)
+    assert len(index.facts) == 8 and not index.damaged
 
 
 async def test_files_of_before_some_columns_are_read(folder: Path) -> None:
     write_step(folder.parent, 1, [["one", "two"], ["three", "four"]], reward=None)
     write_rollout_file(folder, 2, 7, 1)
-    shelf = await read(RolloutIndex(folder))
-    assert shelf.facts.group_index.tolist() == [0, 0, 1, 1, 7, 7, 7, 7]
-    found = await shelf.find(Query(sort="-reward"))
-    assert [row.reward for row in await shelf.listed(found.facts, found.positions)][-4:] == [None] * 4
-    table = await shelf.table(1, 1, ("completion", "token_ids"))
+    index = await read(RolloutIndex(folder))
+    assert index.facts.group_index.tolist() == [0, 0, 1, 1, 7, 7, 7, 7]
+    found = await index.find(Query(sort="-reward"))
+    assert [row.reward for row in await index.listed(found.facts, found.positions)][-4:] == [None] * 4
+    table = await index.table(1, 1, ("completion", "token_ids"))
     assert table is not None and table.to_pylist() == [{"completion": "three"}, {"completion": "four"}]
 
 
 async def test_a_removed_file_takes_its_rollouts_along(folder: Path) -> None:
     for step in (1, 2):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(RolloutIndex(folder))
+    index = await read(RolloutIndex(folder))
     (folder / "step-000001.parquet").unlink()
-    await read(shelf)
-    assert set(shelf.facts.step.tolist()) == {2}
+    await read(index)
+    assert set(index.facts.step.tolist()) == {2}
 
 
 async def test_a_file_that_goes_while_the_folder_is_read_is_no_damage(
@@ -106,15 +106,15 @@ async def test_a_file_that_goes_while_the_folder_is_read_is_no_damage(
     for step in (1, 2):
         write_rollout_file(folder, step, step, 1)
     (folder / "step-000003.parquet").symlink_to("gone")
-    read_facts = shelf_module.read_facts
+    read_facts = index_module.read_facts
 
     def read_late(*given: Any) -> Any:
         (folder / "step-000001.parquet").unlink(missing_ok=True)
         return read_facts(*given)
 
-    monkeypatch.setattr(shelf_module, "read_facts", read_late)
-    shelf = await read(RolloutIndex(folder))
-    assert set(shelf.facts.step.tolist()) == {2} and not shelf.damaged
+    monkeypatch.setattr(index_module, "read_facts", read_late)
+    index = await read(RolloutIndex(folder))
+    assert set(index.facts.step.tolist()) == {2} and not index.damaged
 
 
 async def test_a_text_search_has_a_bound_of_time_and_goes_on_when_asked_again(
@@ -122,22 +122,22 @@ async def test_a_text_search_has_a_bound_of_time_and_goes_on_when_asked_again(
 ) -> None:
     for step in range(1, 5):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(RolloutIndex(folder))
-    monkeypatch.setattr(shelf_module, "_SEARCH_S", -1.0)
+    index = await read(RolloutIndex(folder))
+    monkeypatch.setattr(index_module, "_SEARCH_S", -1.0)
     query = Query(text="what is")
-    found = await shelf.find(query)
+    found = await index.find(query)
     assert found.partial and not len(found.positions)
-    monkeypatch.setattr(shelf_module, "_SEARCH_S", 60.0)
-    found = await shelf.find(query)
+    monkeypatch.setattr(index_module, "_SEARCH_S", 60.0)
+    found = await index.find(query)
     assert not found.partial and len(found.positions) == 16
 
 
 async def test_texts_stay_within_their_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(1, 9):
         write_rollout_file(folder, step, step, 1)
-    shelf = await read(RolloutIndex(folder))
+    index = await read(RolloutIndex(folder))
     monkeypatch.setattr(texts, "_MOST_BYTES", 1)
-    found = await shelf.find(Query())
-    rows = await shelf.listed(found.facts, found.positions)
+    found = await index.find(Query())
+    rows = await index.listed(found.facts, found.positions)
     assert len({row.model_dump_json() for row in rows}) == 32 and all(row.completion for row in rows)
-    assert len(shelf._texts._said) == 1
+    assert len(index._texts._said) == 1

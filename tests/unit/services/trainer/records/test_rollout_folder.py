@@ -15,7 +15,7 @@ from tests import builders
 ADVANTAGES = [0.5, -0.5]
 
 
-def add(shelf: RolloutFolder, *steps: int) -> None:
+def add(rollouts: RolloutFolder, *steps: int) -> None:
     group = builders.masked_group(4)
     scored = ScoredGroup(
         group=group, scores=tuple(Score(rollout_id=one.rollout_id, value=1.0) for one in group.rollouts)
@@ -30,7 +30,7 @@ def add(shelf: RolloutFolder, *steps: int) -> None:
         data=encode(message),
     )
     for step in steps:
-        shelf.add(step, [ready], ADVANTAGES)
+        rollouts.add(step, [ready], ADVANTAGES)
 
 
 def steps(folder: Path) -> list[int]:
@@ -51,18 +51,18 @@ def test_the_oldest_steps_go_when_the_folder_is_larger_than_asked_for(tmp_path: 
     assert steps(tmp_path) == [*range(1, 13)], "0 keeps all"
     (tmp_path / "step-000004.parquet").unlink()  # By hand: no harm.
     # A next life, with a bound: what lies there already counts.
-    shelf = RolloutFolder(tmp_path, keep_mib=mib(tmp_path, 4.5))
-    add(shelf, 13)
+    rollouts = RolloutFolder(tmp_path, keep_mib=mib(tmp_path, 4.5))
+    add(rollouts, 13)
     assert steps(tmp_path) == [10, 11, 12, 13]
     (tmp_path / "step-000010.parquet").unlink()
-    add(shelf, 14, 15)
+    add(rollouts, 14, 15)
     assert steps(tmp_path) == [12, 13, 14, 15]
 
 
 def test_a_step_that_is_written_again_counts_once_and_the_newest_stays(tmp_path: Path) -> None:
     add(RolloutFolder(tmp_path, keep_mib=0), 1)
-    shelf = RolloutFolder(tmp_path, keep_mib=mib(tmp_path, 3.5))
-    add(shelf, 2, 3, 2, 3, 2)
+    rollouts = RolloutFolder(tmp_path, keep_mib=mib(tmp_path, 3.5))
+    add(rollouts, 2, 3, 2, 3, 2)
     assert steps(tmp_path) == [1, 2, 3]
     small = RolloutFolder(tmp_path, keep_mib=mib(tmp_path, 0.5))
     add(small, 2)
@@ -76,19 +76,19 @@ def test_a_full_disk_is_counted_told_once_a_minute_and_ends_nothing(
 ) -> None:
     folder, before = tmp_path / "rollouts", unwritten()
     folder.mkdir()
-    shelf = RolloutFolder(folder, keep_mib=1)
+    rollouts = RolloutFolder(folder, keep_mib=1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
     try:
         for step in (1, 2):
-            add(shelf, step)
+            add(rollouts, step)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert unwritten() == before + 2
     said = capsys.readouterr()
     assert (said.out + said.err).count("rollouts_not_written") == 1
     assert list(folder.iterdir()) == [], "a half-written file takes room"
-    add(shelf, 3)
+    add(rollouts, 3)
     assert steps(folder) == [3] and unwritten() == before + 2
 
 
@@ -102,6 +102,6 @@ def test_a_folder_that_cannot_be_is_no_reason_either(tmp_path: Path) -> None:
 def test_what_a_killed_trainer_left_half_written_is_removed_once(tmp_path: Path) -> None:
     left = tmp_path / ".aside-step-000007.parquet.ab12cd34"
     left.write_bytes(b"PAR1")
-    shelf = RolloutFolder(tmp_path, keep_mib=1)
-    add(shelf, 1)
+    rollouts = RolloutFolder(tmp_path, keep_mib=1)
+    add(rollouts, 1)
     assert not left.exists() and steps(tmp_path) == [1]

@@ -1,4 +1,4 @@
-"""The book is opened once, however long that takes and whoever has stopped waiting."""
+"""The votes are opened once, however long that takes and although a caller has stopped waiting."""
 
 import asyncio
 import threading
@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.orchestrator.annotation import annotation_service as desk_module
+from headrace.services.orchestrator.annotation import annotation_service as service_module
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
-from headrace.services.orchestrator.annotation.votes import VoteBook
+from headrace.services.orchestrator.annotation.votes import VoteStore
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from tests.annotation import write_run
 
 
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Opening ends when the event is set; nobody waits for it longer than 50 ms."""
+    """Opening ends when the event is set; no caller waits for it longer than 50 ms."""
     write_run(tmp_path)
     go = threading.Event()
 
-    class SlowBook(VoteBook):
+    class SlowStore(VoteStore):
         def __init__(self, run_dir: Path) -> None:
             assert go.wait(10)
             super().__init__(run_dir)
 
-    monkeypatch.setattr(desk_module, "VoteBook", SlowBook)
-    monkeypatch.setattr(desk_module, "_DISK_S", 0.05)
+    monkeypatch.setattr(service_module, "VoteStore", SlowStore)
+    monkeypatch.setattr(service_module, "_DISK_S", 0.05)
     yield go
     go.set()
 
@@ -37,16 +37,16 @@ async def test_an_opening_that_outlasts_its_asker_serves_the_next(
     service = AnnotationService(tmp_path)
     for _ in range(2):
         with pytest.raises(WaitTimeoutError, match="the votes to be read"):
-            await service.ask(lambda book: book.summary())
-    asking = asyncio.create_task(service.ask(lambda book: book.summary()))
+            await service.ask(lambda votes: votes.summary())
+    asking = asyncio.create_task(service.ask(lambda votes: votes.summary()))
     await asyncio.sleep(0.01)
     asking.cancel()  # As when the browser goes away.
     await asyncio.gather(asking, return_exceptions=True)
     slow.set()
-    monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
-    assert (await service.ask(lambda book: book.summary())).votes == 0
+    monkeypatch.setattr(service_module, "_DISK_S", 10.0)
+    assert (await service.ask(lambda votes: votes.summary())).votes == 0
     await service.close()
-    VoteBook(tmp_path).close()
+    VoteStore(tmp_path).close()
 
 
 async def test_closing_while_it_opens_lets_the_votes_go(
@@ -54,21 +54,21 @@ async def test_closing_while_it_opens_lets_the_votes_go(
 ) -> None:
     service = AnnotationService(tmp_path)
     with pytest.raises(WaitTimeoutError):
-        await service.ask(lambda book: book.summary())
-    monkeypatch.setattr(desk_module, "_DISK_S", 10.0)
+        await service.ask(lambda votes: votes.summary())
+    monkeypatch.setattr(service_module, "_DISK_S", 10.0)
     asyncio.get_running_loop().call_later(0.05, slow.set)
     await service.close()
-    VoteBook(tmp_path).close()
+    VoteStore(tmp_path).close()
 
 
 async def test_after_a_failed_opening_the_next_asker_tries_again(tmp_path: Path) -> None:
-    other = VoteBook(write_run(tmp_path))
+    other = VoteStore(write_run(tmp_path))
     service = AnnotationService(tmp_path)
     for _ in range(2):
         with pytest.raises(ConfigError, match="already served"):
-            await service.ask(lambda book: book.summary())
+            await service.ask(lambda votes: votes.summary())
     other.close()
-    assert (await service.ask(lambda book: book.summary())).votes == 0
+    assert (await service.ask(lambda votes: votes.summary())).votes == 0
     await service.close()
 
 
@@ -78,27 +78,27 @@ async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_t
     go, written, loop = threading.Event(), [], asyncio.get_running_loop()
     begun, again = asyncio.Event(), asyncio.Event()
 
-    class SlowExport(VoteBook):
+    class SlowExport(VoteStore):
         def export(self) -> None:
             loop.call_soon_threadsafe((again if written else begun).set)
             written.append(True)
             assert go.wait(60)
 
-    monkeypatch.setattr(desk_module, "VoteBook", SlowExport)
-    monkeypatch.setattr(desk_module, "_EXPORT_AFTER_S", 0.0)
+    monkeypatch.setattr(service_module, "VoteStore", SlowExport)
+    monkeypatch.setattr(service_module, "_EXPORT_AFTER_S", 0.0)
     service = AnnotationService(write_run(tmp_path))
-    await service.change(lambda book: None)
+    await service.change(lambda votes: None)
     await asyncio.wait_for(begun.wait(), 60)
-    await service.change(lambda book: None)
+    await service.change(lambda votes: None)
     go.set()
     await asyncio.wait_for(again.wait(), 60)
     await service.close()
 
 
-async def test_closing_a_desk_that_could_not_open_is_quiet(tmp_path: Path) -> None:
-    other = VoteBook(write_run(tmp_path))
+async def test_closing_a_service_that_could_not_open_is_quiet(tmp_path: Path) -> None:
+    other = VoteStore(write_run(tmp_path))
     service = AnnotationService(tmp_path)
     with pytest.raises(ConfigError):
-        await service.ask(lambda book: book.summary())
+        await service.ask(lambda votes: votes.summary())
     await service.close()
     other.close()

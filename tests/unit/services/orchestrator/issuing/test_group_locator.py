@@ -47,7 +47,7 @@ async def test_a_replica_that_generates_it_is_named(registry: Registry, broker: 
         (StreamName.PROMPTS, "no replica has begun it"),
         (StreamName.ROLLOUTS, "waits for its score"),
         (StreamName.SCORED, "on its way to the trainer"),
-        (None, "it is in no stream: it is issued again when 60 s have passed without news"),
+        (None, "it is in no stream: it is issued again within 60 s"),
     ],
 )
 async def test_else_the_broker_is_asked(

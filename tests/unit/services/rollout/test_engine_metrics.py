@@ -44,17 +44,17 @@ def tokens() -> float:
 
 
 def test_what_came_since_the_last_reading_is_counted() -> None:
-    meter, before = EngineMetrics(), tokens()
-    meter.read(STATS)
-    meter.read(replace(STATS, generated_tokens=150, rollouts=2))
+    metrics, before = EngineMetrics(), tokens()
+    metrics.read(STATS)
+    metrics.read(replace(STATS, generated_tokens=150, rollouts=2))
     assert tokens() == before + 150
     assert value("headrace_rollout_rollouts_in_flight") == 2
 
 
 def test_totals_that_fell_are_a_new_engines() -> None:
-    meter, before = EngineMetrics(), tokens()
-    meter.read(STATS)
-    meter.read(replace(STATS, generated_tokens=7))
+    metrics, before = EngineMetrics(), tokens()
+    metrics.read(STATS)
+    metrics.read(replace(STATS, generated_tokens=7))
     assert tokens() == before + 107
 
 
