@@ -1,7 +1,6 @@
 """How a number grows with the steps of a run: a slope with its 95% interval. Pure.
 
-`growth` judges; `drift` finds of a count that grew, such as descriptors, whether it changed a few times or again and
-again.
+`growth` judges; `drift` shows whether a count that grew, such as descriptors, changed a few times or again and again.
 """
 
 import itertools

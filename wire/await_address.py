@@ -17,7 +17,7 @@ _CONNECT_S = 5.0
 
 
 def await_address(host: str, port: int, seconds: float, who: str) -> bool:
-    """Returns whether a connection is accepted within `seconds`; while none is, prints one every `_PRINT_S` seconds."""
+    """Returns whether a connection is accepted within `seconds`; meanwhile prints a line each `_PRINT_S` seconds."""
     end, printed_at = time.monotonic() + seconds, 0.0
     while problem := _problem(host, port):
         now = time.monotonic()

@@ -58,9 +58,7 @@ class Run:
         self.quarantine = Quarantine(state, registry, events)
         self._events = events
         self.environments = EnvironmentWorkers(registry.lease_s)
-        self._locator = GroupLocator(
-            registry, broker, settings.orchestrator.reconcile_s, environments=self.environments
-        )
+        self._locator = GroupLocator(registry, broker, environments=self.environments)
         self._began = time.monotonic()
         """Start time: until one lease has passed, live replicas may not have registered with this process yet."""
 

@@ -37,7 +37,7 @@ class OrchestratorTable(Table):
     replica_lease_s: float = Field(15.0, gt=0)
     """Seconds since its last heartbeat after which a replica counts as gone."""
     reconcile_s: float = Field(60.0, gt=0)
-    """Seconds after which open groups are looked up in the streams anew; one that none holds is issued again."""
+    """Seconds between two looks at open groups: one that was open at both is issued again if no stream holds it."""
     failures_in_row: int = Field(64, ge=1)
     """Consecutive groups that fail generation or scoring before the run ends: nothing would ever be trained."""
     first_replicas: int = Field(0, ge=0)

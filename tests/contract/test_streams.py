@@ -107,6 +107,20 @@ async def test_a_released_entry_is_taken_at_once_and_not_counted(broker: Broker)
     assert entry.deliveries == 1
 
 
+async def test_a_released_entry_behind_many_busy_ones_is_taken_before_a_new_one(broker: Broker) -> None:
+    busy = broker.consumer(StreamName.PROMPTS, "busy", lease_s=30)
+    await busy.read(count=1, block_s=0.01)
+    for number in range(40):
+        await broker.add(StreamName.PROMPTS, str(number).encode())
+    taken = await busy.read(count=40, block_s=0.5)
+    assert len(taken) == 40
+    await busy.release(taken[35:])
+    await broker.add(StreamName.PROMPTS, b"new")
+    other = broker.consumer(StreamName.PROMPTS, "other", lease_s=30)
+    found = [(await other.read(count=1, block_s=0.5))[0].data for _ in range(6)]
+    assert found == [b"35", b"36", b"37", b"38", b"39", b"new"]
+
+
 async def test_failures_are_counted_across_consumers(broker: Broker) -> None:
     one = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
     two = broker.consumer(StreamName.PROMPTS, "two", lease_s=30)

@@ -1,4 +1,4 @@
-"""Each process of a run stands still for a while, as on a paused machine, and goes on to the same weights."""
+"""Each service of a run, and its broker, stands still for a while and goes on to the same weights."""
 
 import os
 import signal

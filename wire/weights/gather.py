@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def is_sharded(tensor: Tensor) -> TypeGuard["DTensor"]:
     """Whether the tensor is a DTensor. The module is not imported for it: without it, no tensor is one."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return kind is not None and isinstance(tensor, kind)
 
 
 def gather(tensors: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:

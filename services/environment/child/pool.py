@@ -7,8 +7,11 @@ from typing import Generic, TypeVar
 
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.child.starts import ChildStarts
+from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.telemetry import get_logger
 
 ChildT = TypeVar("ChildT", bound=ChildProcess)
+log = get_logger("environment.pool")
 
 
 class ChildPool(Generic[ChildT]):
@@ -36,9 +39,17 @@ class ChildPool(Generic[ChildT]):
                 if found.alive:
                     self._idle.append(found)
                 else:
-                    self._children.discard(found)
-                    # One that died by itself has left its socket, its folder and perhaps processes.
-                    await found.kill()
+                    await self._clear_away(found)
+
+    async def _clear_away(self, dead: ChildT) -> None:
+        """One that died by itself has left its socket, its folder and perhaps processes."""
+        try:
+            await dead.kill()
+        except WaitTimeoutError as error:
+            # The episode has its own end.
+            log.warning("child_not_cleared_away", error=str(error))
+        finally:
+            self._children.discard(dead)
 
     async def close(self) -> None:
         """Kills all children."""

@@ -25,14 +25,12 @@ class GroupLocator:
         self,
         registry: Registry,
         broker: Broker,
-        reconcile_s: float,
         *,
         environments: EnvironmentWorkers | None = None,
     ) -> None:
         self._registry = registry
         self._environments = environments
         self._broker = broker
-        self._reconcile_s = reconcile_s
         self._index = -1
         self._looked_at = 0.0
         self._seen = ""
@@ -63,7 +61,7 @@ class GroupLocator:
                     return _WORDS[stream]
         except TransientError as error:
             return f"its place is unknown: {error}"
-        return f"it is in no stream: it is issued again within {self._reconcile_s:g} s"
+        return "it is in no stream, and will be issued again"
 
     async def _holds(self, stream: StreamName, group_index: int) -> bool:
         for data in await self._broker.live(stream):

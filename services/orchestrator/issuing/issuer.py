@@ -24,6 +24,8 @@ from headrace.wire.v1 import trainer_pb2
 
 log = get_logger("orchestrator.issuer")
 _LOOK_S = 1.0
+_AGAIN_S = 5.0
+"""Seconds between two readings of all streams while groups cannot be put on one."""
 _PAGE = 100_000
 """Fates of one call: some MiB, where 64 MiB are the most that a message may have."""
 
@@ -57,6 +59,10 @@ class Issuer:
         self._lock = asyncio.Lock()
         self._generation = ""
         self._reconciled_at = time.monotonic()
+        self._open_then: frozenset[OpenGroup] = frozenset()
+        """The groups that were open when it was looked last whether some are lost."""
+        self._failed = False
+        """Whether groups were recorded that may not have been put on the stream."""
         self.limit = 0
 
     @property
@@ -77,8 +83,7 @@ class Issuer:
             try:
                 await self._look()
             except TransientError as error:
-                # What was recorded and not put on the stream is in none now.
-                self._generation = ""
+                self._failed = True
                 log.warning("issuer_waits", error=str(error))
             try:
                 async with asyncio.timeout(_LOOK_S), self._state.changed:
@@ -90,12 +95,24 @@ class Issuer:
         if self._state.phase is not RunPhase.RUNNING or self._state.operator_requests.holds:
             return
         generation = await self._broker.generation()
-        # Also while other groups end: a lost one would keep its credit.
-        due = time.monotonic() - self._reconciled_at > self._settings.orchestrator.reconcile_s
-        if generation != self._generation or due:
+        if generation != self._generation or self._may_have_lost():
             await self.reconcile()
-            self._generation, self._reconciled_at = generation, time.monotonic()
+            self._generation, self._reconciled_at, self._failed = generation, time.monotonic(), False
         await self.issue()
+
+    def _may_have_lost(self) -> bool:
+        """Whether to read all streams for lost groups: soon after a failed issue, and for a group that stays open.
+
+        Also while others end: a lost one would keep its credit. Where all end within `reconcile_s`, nothing is read.
+        """
+        waited, limit_s = time.monotonic() - self._reconciled_at, self._settings.orchestrator.reconcile_s
+        if self._failed:
+            return waited > min(limit_s, _AGAIN_S)
+        if waited <= limit_s:
+            return False
+        before, self._open_then = self._open_then, frozenset(self._store.open_groups())
+        self._reconciled_at = time.monotonic()
+        return not before.isdisjoint(self._open_then)
 
     async def issue(self) -> None:
         """Issues new groups up to the credit limit."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ BURST = 1 << 20
 RATE = 4096.0
 """Bytes a second that it may print for ever: 350 MB a day."""
 _SAY_S = 60.0
+_LAST_WORDS_S = 1.0
 log = get_logger("reward.output")
 
 
@@ -35,6 +37,38 @@ class OutputBudget:
         return True
 
 
+class ChildOutput:
+    """A pipe for the output of one process, whose reader is this one.
+
+    Not the pipe of `asyncio.subprocess`: with it, `wait` returns only when every process that has inherited the pipe
+    has ended, such as a server that a scorer has started (Python 3.11, base_subprocess.py, `_try_finish`).
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._ours, self.descriptor = os.pipe()
+        """`descriptor`: what the process is given as stdout and stderr; `copy` closes it here."""
+        self._transport: asyncio.ReadTransport | None = None
+        self._copying: asyncio.Task[None] | None = None
+
+    async def copy(self) -> None:
+        """Begins to copy, once the process has its end or has failed to start."""
+        os.close(self.descriptor)
+        printed = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(printed)
+        pipe = os.fdopen(self._ours, "rb", 0)
+        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+        self._copying = asyncio.create_task(copy_output(printed, self._what))
+
+    async def end(self) -> None:
+        """Ends the copy, with the last words of a process that has ended; one that it left behind is heard no more."""
+        if self._copying is not None:
+            await asyncio.wait({self._copying}, timeout=_LAST_WORDS_S)
+            self._copying.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+
 def write_to_log(piece: bytes) -> None:
     """Writes to stderr, which is the log. A full disk loses the piece and does not fail the caller."""
     with contextlib.suppress(OSError):
@@ -51,12 +85,17 @@ async def copy_output(
 ) -> None:
     """Copies what a process prints until it ends; logs how much was left out, once a minute at most."""
     budget = budget or OutputBudget(time.monotonic())
-    dropped, said_at = 0, -_SAY_S
+    dropped, said_at, whole = 0, -_SAY_S, True
     while piece := await printed.read(_CHUNK):
         now = time.monotonic()
         if budget.takes(len(piece), now):
             write(piece)
+            whole = piece.endswith(b"\n")
             continue
+        if not whole:
+            # The next line of the log is not to stand behind half a line.
+            write(b"\n")
+            whole = True
         dropped += len(piece)
         metrics.OUTPUT_DROPPED.inc(len(piece))
         if now - said_at >= _SAY_S:

@@ -15,13 +15,12 @@ from typing import Any
 
 from headrace.services.reward.workers.errors import JobError
 from headrace.services.reward.workers.frames import encode, is_quiet, read
-from headrace.services.reward.workers.output import copy_output
+from headrace.services.reward.workers.output import ChildOutput
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.users_code import Bug
 
 _END_S = 10.0
-_LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +90,12 @@ class WorkerChild(ABC):
 class Process(WorkerChild):
     """A process of its own."""
 
-    def __init__(self, connection: socket.socket, process: asyncio.subprocess.Process, what: str) -> None:
+    def __init__(
+        self, connection: socket.socket, process: asyncio.subprocess.Process, what: str, output: ChildOutput
+    ) -> None:
         super().__init__(connection)
         self._process, self._what = process, what
-        assert process.stdout is not None
-        self._copying = asyncio.create_task(copy_output(process.stdout, what))
+        self._output = output
         self._turn = asyncio.Lock()
 
     @property
@@ -112,20 +112,23 @@ class Process(WorkerChild):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         command = (sys.executable, "-P", "-u", "-m", "headrace.services.reward.workers.child")
+        output = ChildOutput(what)
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
                     *(*command, str(theirs.fileno()), str(os.getpid())),
                     stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.STDOUT,
+                    stdout=output.descriptor,
+                    stderr=output.descriptor,
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
         except BaseException:
             ours.close()
             raise
-        child = cls(ours, process, what)
+        finally:
+            await output.copy()
+        child = cls(ours, process, what, output)
         is_loaded = False
         try:
             await wait_for(child._load(order), deadline_s, f"{what} to load")
@@ -189,9 +192,7 @@ class Process(WorkerChild):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         status = await wait_for(self._process.wait(), _END_S, f"{self._what} to die")
-        # Its last words, such as a traceback; another process that it left behind may hold the pipe open.
-        await asyncio.wait({self._copying}, timeout=_LAST_WORDS_S)
-        self._copying.cancel()
+        await self._output.end()
         return ended(status)
 
 

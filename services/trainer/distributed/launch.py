@@ -28,6 +28,7 @@ from headrace.services.trainer.distributed.rendezvous import (
     WaitPolicy,
     enter,
     join_rendezvous,
+    listening_address,
     open_rendezvous,
     split_address,
 )
@@ -42,6 +43,8 @@ from headrace.wire.telemetry import get_logger
 from headrace.wire.weights.store import GroupStore
 
 _HOST = "127.0.0.1"
+_MET_AT = "met_at"
+"""Key in the store of one machine: the host of the store at which all machines have met."""
 _ENTER_S = 60.0
 _LOST_S = 2.0
 """In which the end of a rank of this machine is noticed, where a collective failed by it."""
@@ -151,59 +154,56 @@ class RankProcesses:
     def _join_machines(self) -> TCPStore:
         place, options = self._place, self._options
         host, port = split_address(options.rendezvous)
+        self._choose_interface(host)
         given_up = self._stop.asked if self._stop is not None else lambda: False
         patience = WaitPolicy(options.rendezvous_timeout_s, given_up)
-        own_address = self._choose_interface(host, patience)
-        if place.node == 0:
-            # The address that `host` resolves to may be routed out of the machine and not back in.
-            host = own_address
         if place.first and place.node == 0:
-            store = open_rendezvous(place, port, patience, address=own_address)
-            life = store.get(LIFE).decode()
+            address = listening_address(host, options.announce, patience)
+            store = open_rendezvous(place, port, patience, address=address)
+            # What `host` resolves to may be routed out of the machine and not back in.
+            host, life = address or _HOST, store.get(LIFE).decode()
         else:
-            life = self._hear_of_life(patience)
+            life, host = self._hear_of_life(patience, host)
             store = enter(host, port, life, timeout_s=_ENTER_S)
         if place.first:
-            self._pass_life_on(life)
+            self._pass_life_on(life, host)
         store.set_timeout(timedelta(seconds=options.timeout_s))
         own = partial(enter, host, port, life, timeout_s=_ENTER_S)
         self._heartbeat = RankHeartbeat(own, place, timeout_s=options.node_timeout_s, stop=self._stop)
         self._heartbeat.start()
         return store
 
-    def _choose_interface(self, host: str, patience: WaitPolicy) -> str:
-        """Returns this machine's own address towards the others, and selects its interface for gloo.
+    def _choose_interface(self, host: str) -> None:
+        """Selects gloo's interface, which would otherwise be the one that the host's name resolves to."""
+        try:
+            announce = self._options.announce
+            address = address_of(announce) if announce else address_towards(host)
+            name = interface_of(address)
+        except OSError as error:
+            log.warning("no_interface", towards=host, error=str(error), effect="gloo guesses one from the host's name")
+            return
+        if name:
+            set_default("GLOO_SOCKET_IFNAME", name)
 
-        gloo would take the one that the host's name resolves to. The name of `host` may not be known yet.
-        """
-        wait = patience.waiting()
-        while True:
-            try:
-                address = _own_address(self._options.announce, host)
-            except OSError as error:
-                wait.pause(f"a way to {host} of trainer.rendezvous ({error})")
-                continue
-            if name := interface_of(address):
-                set_default("GLOO_SOCKET_IFNAME", name)
-            return address
-
-    def _pass_life_on(self, life: str) -> None:
+    def _pass_life_on(self, life: str, host: str) -> None:
         assert self._store is not None
+        self._store.client.set(_MET_AT, host)
         self._store.client.set(LIFE, life)
 
-    def _hear_of_life(self, patience: WaitPolicy) -> str:
-        """On all ranks but 0: returns the id of the life to join.
+    def _hear_of_life(self, patience: WaitPolicy, host: str) -> tuple[str, str]:
+        """On all ranks but 0: returns the id of the life to join, and the host of its store.
 
         A child asks the first process of its machine, and joins no other life.
         """
         if self._place.first:
             quiet_s = quiet_after(self._options.node_timeout_s)
-            return join_rendezvous(self._place, self._options.rendezvous, patience, quiet_s=quiet_s)
+            return join_rendezvous(self._place, self._options.rendezvous, patience, quiet_s=quiet_s), host
         first = self._client(_HOST, self._place.port)
         seconds = self._options.rendezvous_timeout_s + _ENTER_S
         try:
             first.wait([LIFE], timedelta(seconds=seconds))
-            return in_time(partial(first.get, LIFE), seconds, "ask-store").decode()
+            life, met_at = (in_time(partial(first.get, key), seconds, "ask-store").decode() for key in (LIFE, _MET_AT))
+            return life, met_at
         except (RuntimeError, OSError) as error:
             name = self._place.name(self._place.rank)
             raise TransientError(f"{name} received no rendezvous: {error}") from error
@@ -250,12 +250,3 @@ def assemble_ranks(
     """
     options = LaunchOptions(device=device, timeout_s=timeout_s, grouped=grouped)
     return RankProcesses(replace(place, ranks=size), options).join()
-
-
-def _own_address(announce: str, host: str) -> str:
-    """The announced address if this machine has it, as it has not behind a translation; else the one towards `host`.
-
-    Raises OSError where there is no way.
-    """
-    announced = address_of(announce) if announce else ""
-    return announced if announced and interface_of(announced) else address_towards(host)

@@ -5,6 +5,8 @@ live ones; when all are there it writes the roster, and no machine can join any 
 restarted: once the beats of its previous process have stopped, it declares that life over and waits for the next one.
 """
 
+import errno
+import ipaddress
 import json
 import secrets
 import socket
@@ -20,6 +22,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from headrace.services.trainer.distributed.stop import StoppedError
 from headrace.services.trainer.distributed.topology import RankTopology
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.host.interfaces import address_of, address_towards, interface_of
 from headrace.wire.lifecycle import in_time
 from headrace.wire.telemetry import get_logger
 from headrace.wire.weights.store import listening_store
@@ -113,7 +116,10 @@ def enter(host: str, port: int, life: str, *, timeout_s: float) -> TCPStore:
 
 
 def open_rendezvous(place: RankTopology, port: int, patience: WaitPolicy, *, address: str = _LOOPBACK) -> TCPStore:
-    """On machine 0: opens the store at its own `address` alone and returns it when all machines have joined."""
+    """On machine 0: opens the store and returns it when all machines have joined.
+
+    It listens at `address` alone, at every one of this machine if it is empty. Raises ConfigError if it cannot.
+    """
     wait = patience.waiting()
     store = _listen(address, port, patience)
     store.set(_SHAPE, _shape(place))
@@ -132,15 +138,60 @@ def open_rendezvous(place: RankTopology, port: int, patience: WaitPolicy, *, add
             log.info("met", nodes=place.nodes, life=store.get(LIFE).decode())
             return store
         names = ", ".join(f"node {node}" for node in missing)
-        wait.pause(f"{names} of {place.nodes} to come to node 0, which listens at {address}:{port}")
+        wait.pause(f"{names} of {place.nodes} to come to node 0, which listens at {address or 'every address'}:{port}")
+
+
+def listening_address(host: str, announce: str, patience: WaitPolicy) -> str:
+    """The address of machine 0 at which the others find its store: no other of its addresses is a door.
+
+    It is what the host of `trainer.rendezvous` resolves to, if this machine has that address; else, as behind a
+    translation of addresses, the announced one or the one on the way there. Empty, for every address, where these are
+    of loopback and the host is not: a Debian machine resolves its own name to 127.0.1.1. Waits for a name that is not
+    known yet; raises TransientError at the deadline.
+    """
+    wait = patience.waiting()
+    while True:
+        try:
+            resolved, towards = address_of(host), address_towards(host)
+        except OSError as error:
+            wait.pause(f"the host {host} of trainer.rendezvous to be known ({error})")
+            continue
+        if _is_loopback(host) or host == "localhost":
+            return resolved
+        for address in (resolved, _announced(announce), towards):
+            if address and not _is_loopback(address) and interface_of(address):
+                return address
+        fix = "give trainer.rendezvous, or HEADRACE_ANNOUNCE, the address that the other machines reach"
+        log.warning("store_at_every_address", host=host, resolved=resolved, fix=fix)
+        return ""
+
+
+def _announced(name: str) -> str:
+    try:
+        return address_of(name) if name else ""
+    except OSError as error:
+        log.warning("announced_host_unknown", host=name, error=str(error))
+        return ""
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False  # A name.
 
 
 def _listen(address: str, port: int, patience: WaitPolicy) -> TCPStore:
     wait = WaitPolicy(min(_BIND_S, patience.seconds), patience.given_up, key="").waiting()
     while True:
         try:
-            return listening_store(address, port=port, timeout_s=_ANSWER_S)
+            if address:
+                return listening_store(address, port=port, timeout_s=_ANSWER_S)
+            limit = timedelta(seconds=_ANSWER_S)
+            return TCPStore(_LOOPBACK, port, is_master=True, wait_for_workers=False, timeout=limit)
         except (RuntimeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EADDRINUSE:
+                raise ConfigError(f"trainer.rendezvous: node 0 cannot listen at {address}:{port}: {error}") from error
             wait.pause(
                 f"port {port} of trainer.rendezvous, which another process holds: end that one, or take another port "
                 f"({_first_line(error)})"

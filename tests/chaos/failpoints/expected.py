@@ -3,6 +3,7 @@
 WITHOUT = {
     "services/orchestrator/annotation/vote_log.py:_load: fsync": "cuts a torn line; the next start cuts it too",
     "wire/host/disk_fault.py:probe: fsync": "of a file that is removed",
+    "wire/streams/redis/consumer.py:_claim_behind: xclaim": "its caller has a point behind it",
     "wire/streams/redis/consumer.py:_claim_still: xclaim": "its caller has a point behind it",
     "wire/streams/redis/consumer.py:_give_up: xclaim": "the callers have points around it",
 }

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import structlog
 
-from headrace.services.trainer.distributed.launch import LaunchOptions, RankProcesses
-from headrace.services.trainer.distributed.rendezvous import WaitPolicy, open_rendezvous
+from headrace.services.trainer.distributed import rendezvous
+from headrace.services.trainer.distributed.rendezvous import WaitPolicy, listening_address, open_rendezvous
 from headrace.services.trainer.distributed.topology import RankTopology
-from headrace.wire.errors import TransientError
+from headrace.wire.errors import ConfigError, TransientError
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -49,20 +50,49 @@ def addresses(port: int) -> set[str]:
     return {one.laddr.ip for one in listening if one.laddr.port == port}
 
 
-def test_a_name_that_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.services.trainer.distributed.launch.set_default", lambda *_: None)
-    options = LaunchOptions(device="cpu", timeout_s=10.0, rendezvous="node0.invalid:29500")
-    ranks = RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)
-    with pytest.raises(TransientError, match=r"waited 1 s.* for a way to node0\.invalid of trainer\.rendezvous"):
-        ranks._choose_interface("node0.invalid", WaitPolicy(1.0))
+def test_a_name_that_is_not_known_yet_is_waited_for() -> None:
+    with pytest.raises(TransientError, match=r"waited 1 s.* for the host node0\.invalid of trainer\.rendezvous"):
+        listening_address("node0.invalid", "", WaitPolicy(1.0))
 
 
-def test_an_announced_address_of_this_machine_is_where_it_listens() -> None:
-    chosen: dict[str, str] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.services.trainer.distributed.launch.set_default", chosen.__setitem__)
-        for announce, expected in (("127.0.0.3", "127.0.0.3"), ("203.0.113.9", "127.0.0.1"), ("", "127.0.0.1")):
-            options = LaunchOptions(device="cpu", timeout_s=10.0, announce=announce)
-            ranks = RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)
-            assert ranks._choose_interface("127.0.0.1", WaitPolicy(1.0)) == expected
-    assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
+NAMES = {"node0": "127.0.1.1", "vip": "10.9.0.7", "node0.cluster": "10.0.0.4", "node0.public": "203.0.113.9"}
+OWN = {"10.0.0.4": "eth0", "10.9.0.7": "ib0", "127.0.0.1": "lo", "127.0.1.1": "lo", "172.16.0.2": "eth1"}
+
+
+@pytest.mark.parametrize(
+    ("host", "announce", "expected"),
+    [
+        ("127.0.0.1", "172.16.0.2", "127.0.0.1"),
+        ("node0.cluster", "", "10.0.0.4"),
+        ("vip", "172.16.0.2", "10.9.0.7"),
+        # Behind a translation of addresses.
+        ("node0.public", "", "10.0.0.4"),
+        ("node0.public", "172.16.0.2", "172.16.0.2"),
+        ("node0.public", "gone.invalid", "10.0.0.4"),
+        # As Debian resolves a machine's own name.
+        ("node0", "", ""),
+        ("node0", "172.16.0.2", "172.16.0.2"),
+        ("node0", "node0", ""),
+    ],
+)
+def test_the_store_listens_where_the_others_look_for_it(
+    monkeypatch: pytest.MonkeyPatch, host: str, announce: str, expected: str
+) -> None:
+    def resolve(name: str) -> str:
+        if name.endswith(".invalid"):
+            raise OSError("unknown")
+        return NAMES.get(name, name)
+
+    monkeypatch.setattr(rendezvous, "address_of", resolve)
+    towards = {"127.0.0.1": "127.0.0.1", "127.0.1.1": "127.0.0.1"}
+    monkeypatch.setattr(rendezvous, "address_towards", lambda name: towards.get(resolve(name), "10.0.0.4"))
+    monkeypatch.setattr(rendezvous, "interface_of", lambda address: OWN.get(address, ""))
+    with structlog.testing.capture_logs() as logs:
+        assert listening_address(host, announce, WaitPolicy(1.0)) == expected
+    assert any(one["event"] == "store_at_every_address" for one in logs) is (expected == "")
+
+
+def test_an_address_that_cannot_be_listened_at_is_no_taken_port() -> None:
+    place = RankTopology(rank=0, ranks=2, node=0, nodes=2)
+    with pytest.raises(ConfigError, match=r"trainer\.rendezvous: node 0 cannot listen at 203\.0\.113\.9:"):
+        open_rendezvous(place, free_port(), WaitPolicy(2.0), address="203.0.113.9")

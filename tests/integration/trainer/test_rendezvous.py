@@ -92,7 +92,7 @@ def test_an_address_that_is_announced_may_be_a_name(monkeypatch):
     chosen = {}
     monkeypatch.setattr(launches, "set_default", chosen.__setitem__)
     options = LaunchOptions(device=torch.device("cpu"), timeout_s=1.0, announce="localhost")
-    RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("203.0.113.7", WaitPolicy(1.0))
+    RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("203.0.113.7")
     assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
 
 

@@ -38,7 +38,9 @@ def work(job: dict[str, Any], _: int) -> dict[str, Any]:
 
 
 def leave_a_child(job: dict[str, Any], _: int) -> dict[str, Any]:
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    # In a session of its own: as a server that users' code starts, it outlives the process group.
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    other = subprocess.Popen(command, start_new_session=job.get("apart", False))
     Path(job["file"]).write_text(str(other.pid))
     time.sleep(60)
     return {}

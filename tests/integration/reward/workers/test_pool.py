@@ -38,6 +38,22 @@ async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fo
         assert after != before
 
 
+@both_ways
+async def test_what_a_hanging_job_has_started_apart_holds_up_neither_its_end_nor_the_next_job(
+    fork: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "pid"
+    async with a_pool(deadline_s=2.0, fork=fork) as pool:
+        with pytest.raises(JobTimeoutError):
+            await pool.run({"do": "leave_a_child", "file": str(file), "apart": True})
+        try:
+            # It has the pipe of what its parent printed.
+            assert is_alive(int(file.read_text()))
+            assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
+        finally:
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+
 @forked_first
 async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(fork: bool, tmp_path: Path) -> None:
     async with a_pool(deadline_s=5.0, fork=fork) as pool:

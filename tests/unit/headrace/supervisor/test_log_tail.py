@@ -12,7 +12,7 @@ def line(**fields: object) -> str:
     return json.dumps(fields | SHARED)
 
 
-def test_no_line_of_it_is_json(tmp_path: Path) -> None:
+def test_a_structured_line_is_shown_in_words_and_any_other_as_it_is(tmp_path: Path) -> None:
     log = tmp_path / "trainer.log"
     log.write_text(
         "\n".join(

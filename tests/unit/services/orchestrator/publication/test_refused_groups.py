@@ -4,11 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headrace.services.orchestrator.publication import collective_groups
 from headrace.services.orchestrator.publication.collective_groups import CollectiveGroups
 from headrace.services.orchestrator.publication.joiners import Joiners
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.status import Status
+from headrace.wire.errors import TransientError
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -47,6 +51,17 @@ async def test_a_group_whose_opening_was_cancelled_is_closed(tmp_path: Path) -> 
         await until_async(lambda: it.trainer.opened)
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
+        await until_async(lambda: it.trainer.closed)
+        assert it.trainer.closed == it.trainer.opened
+
+
+async def test_a_group_whose_opening_is_late_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collective_groups, "_OPEN_S", 0.2)
+    async with world(tmp_path, ScriptedReplica("one")) as it:
+        it.trainer.opening = asyncio.Event()
+        groups, address = CollectiveGroups(it.clients), it.state.trainer.address
+        with pytest.raises(TransientError):
+            await groups.take(it.replica("one"), trainer=address, incarnation=1, version=3, backend="gloo")
         await until_async(lambda: it.trainer.closed)
         assert it.trainer.closed == it.trainer.opened
 
