@@ -27,6 +27,17 @@ def address_of(name: str) -> str:
     return str(socket.getaddrinfo(name, None)[0][4][0])
 
 
+def has_address(address: str) -> bool:
+    """Whether this machine has the address, also as a further one of an interface, which `interface_of` misses."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError:
+        return False
+    return True
+
+
 def interface_of(address: str) -> str:
     """The name of the interface that has `address`; empty if none is known to, as nowhere but on Linux."""
     wanted = _packed(address)

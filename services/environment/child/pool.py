@@ -7,11 +7,8 @@ from typing import Generic, TypeVar
 
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.child.starts import ChildStarts
-from headrace.wire.errors import WaitTimeoutError
-from headrace.wire.telemetry import get_logger
 
 ChildT = TypeVar("ChildT", bound=ChildProcess)
-log = get_logger("environment.pool")
 
 
 class ChildPool(Generic[ChildT]):
@@ -45,9 +42,6 @@ class ChildPool(Generic[ChildT]):
         """One that died by itself has left its socket, its folder and perhaps processes."""
         try:
             await dead.kill()
-        except WaitTimeoutError as error:
-            # The episode has its own end.
-            log.warning("child_not_cleared_away", error=str(error))
         finally:
             self._children.discard(dead)
 

@@ -96,8 +96,9 @@ class Issuer:
             return
         generation = await self._broker.generation()
         if generation != self._generation or self._may_have_lost():
+            self._reconciled_at = time.monotonic()
             await self.reconcile()
-            self._generation, self._reconciled_at, self._failed = generation, time.monotonic(), False
+            self._generation, self._failed = generation, False
         await self.issue()
 
     def _may_have_lost(self) -> bool:

@@ -46,27 +46,39 @@ class ChildOutput:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._ours, self.descriptor = os.pipe()
-        """`descriptor`: what the process is given as stdout and stderr; `copy` closes it here."""
+        ours, self.descriptor = os.pipe()
+        """`descriptor`: what the process is given as stdout and stderr."""
+        self._pipe = os.fdopen(ours, "rb", 0)
         self._transport: asyncio.ReadTransport | None = None
         self._copying: asyncio.Task[None] | None = None
 
-    async def copy(self) -> None:
-        """Begins to copy, once the process has its end or has failed to start."""
+    def handed_over(self) -> None:
+        """The process has its end of the pipe, or has failed to start."""
         os.close(self.descriptor)
+
+    async def copy(self) -> None:
+        """Begins to copy."""
         printed = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(printed)
-        pipe = os.fdopen(self._ours, "rb", 0)
-        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._pipe)
         self._copying = asyncio.create_task(copy_output(printed, self._what))
 
     async def end(self) -> None:
         """Ends the copy, with the last words of a process that has ended; one that it left behind is heard no more."""
+        try:
+            if self._copying is not None:
+                await asyncio.wait({self._copying}, timeout=_LAST_WORDS_S)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the copy at once; idempotent."""
         if self._copying is not None:
-            await asyncio.wait({self._copying}, timeout=_LAST_WORDS_S)
             self._copying.cancel()
         if self._transport is not None:
             self._transport.close()
+        else:
+            self._pipe.close()
 
 
 def write_to_log(piece: bytes) -> None:
@@ -93,7 +105,7 @@ async def copy_output(
             whole = piece.endswith(b"\n")
             continue
         if not whole:
-            # The next line of the log is not to stand behind half a line.
+            # The next line of the log is not to stand behind half a line, as of `print(..., end="")`.
             write(b"\n")
             whole = True
         dropped += len(piece)
@@ -101,5 +113,7 @@ async def copy_output(
         if now - said_at >= _SAY_S:
             log.warning("output_dropped", what=what, bytes=dropped, kept_bytes_a_second=RATE)
             dropped, said_at = 0, now
+    if not whole:
+        write(b"\n")
     if dropped:
         log.warning("output_dropped", what=what, bytes=dropped, kept_bytes_a_second=RATE)

@@ -125,12 +125,14 @@ class Process(WorkerChild):
                 )
         except BaseException:
             ours.close()
+            output.close()
             raise
         finally:
-            await output.copy()
+            output.handed_over()
         child = cls(ours, process, what, output)
         is_loaded = False
         try:
+            await output.copy()
             await wait_for(child._load(order), deadline_s, f"{what} to load")
             is_loaded = True
         except WaitTimeoutError as error:

@@ -37,7 +37,7 @@ from headrace.services.trainer.distributed.topology import RankTopology, rank_de
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.environment import set_default
 from headrace.wire.errors import TransientError
-from headrace.wire.host.interfaces import address_of, address_towards, interface_of
+from headrace.wire.host.interfaces import address_of, address_towards, has_address, interface_of
 from headrace.wire.lifecycle import die_with_parent, in_time
 from headrace.wire.telemetry import get_logger
 from headrace.wire.weights.store import GroupStore
@@ -154,7 +154,6 @@ class RankProcesses:
     def _join_machines(self) -> TCPStore:
         place, options = self._place, self._options
         host, port = split_address(options.rendezvous)
-        self._choose_interface(host)
         given_up = self._stop.asked if self._stop is not None else lambda: False
         patience = WaitPolicy(options.rendezvous_timeout_s, given_up)
         if place.first and place.node == 0:
@@ -167,6 +166,8 @@ class RankProcesses:
             store = enter(host, port, life, timeout_s=_ENTER_S)
         if place.first:
             self._pass_life_on(life, host)
+        # Not before: the name of machine 0 is known by now.
+        self._choose_interface(split_address(options.rendezvous)[0])
         store.set_timeout(timedelta(seconds=options.timeout_s))
         own = partial(enter, host, port, life, timeout_s=_ENTER_S)
         self._heartbeat = RankHeartbeat(own, place, timeout_s=options.node_timeout_s, stop=self._stop)
@@ -174,11 +175,13 @@ class RankProcesses:
         return store
 
     def _choose_interface(self, host: str) -> None:
-        """Selects gloo's interface, which would otherwise be the one that the host's name resolves to."""
+        """Selects gloo's interface, which would otherwise be the one that the host's name resolves to.
+
+        It is that of the announced address, if this machine has it, else the one towards machine 0.
+        """
         try:
-            announce = self._options.announce
-            address = address_of(announce) if announce else address_towards(host)
-            name = interface_of(address)
+            announced = address_of(self._options.announce) if self._options.announce else ""
+            name = interface_of(announced if announced and has_address(announced) else address_towards(host))
         except OSError as error:
             log.warning("no_interface", towards=host, error=str(error), effect="gloo guesses one from the host's name")
             return

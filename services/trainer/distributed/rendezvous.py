@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from headrace.services.trainer.distributed.stop import StoppedError
 from headrace.services.trainer.distributed.topology import RankTopology
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.host.interfaces import address_of, address_towards, interface_of
+from headrace.wire.host.interfaces import address_of, address_towards, has_address
 from headrace.wire.lifecycle import in_time
 from headrace.wire.telemetry import get_logger
 from headrace.wire.weights.store import listening_store
@@ -159,7 +159,7 @@ def listening_address(host: str, announce: str, patience: WaitPolicy) -> str:
         if _is_loopback(host) or host == "localhost":
             return resolved
         for address in (resolved, _announced(announce), towards):
-            if address and not _is_loopback(address) and interface_of(address):
+            if address and not _is_loopback(address) and has_address(address):
                 return address
         fix = "give trainer.rendezvous, or HEADRACE_ANNOUNCE, the address that the other machines reach"
         log.warning("store_at_every_address", host=host, resolved=resolved, fix=fix)

@@ -88,6 +88,14 @@ def test_the_interface_towards_a_peer_is_found():
     assert address_of("10.0.0.4") == "10.0.0.4"
 
 
+def test_of_an_announced_address_that_this_machine_has_not_the_interface_towards_machine_0_is_taken(monkeypatch):
+    chosen = {}
+    monkeypatch.setattr(launches, "set_default", chosen.__setitem__)
+    options = LaunchOptions(device=torch.device("cpu"), timeout_s=1.0, announce="203.0.113.9")
+    RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("127.0.0.1")
+    assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
+
+
 def test_an_address_that_is_announced_may_be_a_name(monkeypatch):
     chosen = {}
     monkeypatch.setattr(launches, "set_default", chosen.__setitem__)

@@ -83,11 +83,13 @@ class RedisConsumer:
 
         Else they would stay behind what is read anew, against the order of the stream.
         """
-        found = await self._link.writer.xpending_range(self._key, self._group, "-", "+", count, idle=self._lease_ms)
-        ids = [_claim_of(row).entry_id for row in found]
-        if not ids:
-            return []
-        return await self._link.writer.xclaim(self._key, self._group, self._name, self._lease_ms, ids)
+        writer = self._link.writer
+        while found := await writer.xpending_range(self._key, self._group, "-", "+", count, idle=self._lease_ms):
+            ids = [_claim_of(row).entry_id for row in found]
+            # None, where another consumer was faster: what it has claimed is not listed again.
+            if rows := await writer.xclaim(self._key, self._group, self._name, self._lease_ms, ids):
+                return rows
+        return []
 
     async def _claim_still(self, count: int) -> Any:
         """Claims what has no live owner though the server, whose clock was set back, cannot tell."""
