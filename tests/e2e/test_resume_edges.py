@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.run.execute import FAILED
 from tests.e2e.harness import TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.long]
@@ -55,7 +56,7 @@ def test_a_resume_without_a_whole_checkpoint_names_the_way_out_and_changes_nothi
         _, said = resumed.communicate(timeout=300)
     finally:
         resumed.kill()
-    assert resumed.returncode == 2, said
+    assert resumed.returncode == FAILED, said
     assert "checkpoint" in said and "begin a new run" in said, said
     assert not [line for line in said.splitlines() if line.startswith("{")], "a line of a log as JSON"
     after = {path: path.read_bytes() for path in sorted(journal.rglob("*")) if path.is_file()}
