@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.dashboard_run import write_run
 from tests.e2e.dashboard.shown import Shown
+from tests.http_tokens import bearer_of, script
 
 STUTTER_MS = 50.0
 _CHARTS_DRAWN = "() => document.querySelectorAll('.chart canvas').length >= 10"
@@ -80,14 +81,17 @@ def measure(browser: Browser, folder: Path, options: argparse.Namespace) -> dict
 def wait_for_steps(shown: Shown, steps: int) -> None:
     """Until the service has read all of them; raises AssertionError after a minute."""
     end = time.monotonic() + 60
-    while httpx.get(f"{shown.url}/api/status", trust_env=False, timeout=30).json()["step"] < steps:
+    while (
+        httpx.get(f"{shown.url}/api/status", headers=bearer_of(shown.url), trust_env=False, timeout=30).json()["step"]
+        < steps
+    ):
         assert time.monotonic() < end, shown.logs()
         time.sleep(0.05)
 
 
 def load(browser: Browser, url: str) -> float:
     """Milliseconds from the navigation until all charts are drawn, in a browser context of its own."""
-    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page = context_of(browser, url).new_page()
     page.goto(url, wait_until="commit")
     page.wait_for_function(_CHARTS_DRAWN, polling="raf")
     loaded: float = page.evaluate("() => new Promise((done) => requestAnimationFrame(() => done(performance.now())))")
@@ -95,17 +99,25 @@ def load(browser: Browser, url: str) -> float:
     return loaded
 
 
+def context_of(browser: Browser, url: str) -> BrowserContext:
+    """One that has the token of the page."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_init_script(script(url))
+    return context
+
+
 def series(url: str) -> float:
     """Milliseconds of the one request for all curves of the Run page."""
     names = "reward_mean,loss,kl,entropy,clip_fraction,staleness_mean,staleness_max,train_seconds,seconds"
     began = time.monotonic()
-    httpx.get(f"{url}/api/series", params={"names": names, "points": 800}, trust_env=False).raise_for_status()
+    params: dict[str, str | int] = {"names": names, "points": 800}
+    httpx.get(f"{url}/api/series", params=params, headers=bearer_of(url), trust_env=False).raise_for_status()
     return 1000 * (time.monotonic() - began)
 
 
 def scroll(browser: Browser, url: str, seconds: float) -> dict[str, Any]:
     """Frame times while the list of rollouts runs under the wheel."""
-    page: Page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page: Page = context_of(browser, url).new_page()
     page.goto(f"{url}/#/rollouts")
     page.locator(".row-link").first.wait_for()
     page.locator(".list-body").hover()

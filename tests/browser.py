@@ -14,6 +14,8 @@ pytest.importorskip("playwright", reason="the python package playwright is not i
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.http_tokens import script
+
 # Playwright's own 5 s, and 30 s for what is done to a page, are few on a busy machine.
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
@@ -41,12 +43,19 @@ def launched() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, url: str, *, allowed: Sequence[str] = (), **options: Any) -> Iterator[Page]:
-    """A page in a browser context of its own; what the console says with one of the words `allowed` is let pass."""
+def opened(
+    browser: Browser, url: str, *, allowed: Sequence[str] = (), has_token: bool = True, **options: Any
+) -> Iterator[Page]:
+    """A page in a browser context of its own; what the console says with one of the words `allowed` is let pass.
+
+    `has_token`: the tab has the token that is known of the page.
+    """
     origin = re.match(r"https?://[^/]+", url)
     assert origin is not None
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE_MS)
+    if has_token:
+        context.add_init_script(script(url))
     page, errors = context.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda one: errors.append(one.text) if one.type in ("error", "warning") else None)

@@ -90,7 +90,7 @@ async def orchestrator_app(folder: Path) -> FastAPI:
     run = write_run(folder / "mine", steps=20, rollouts=40)
     token = folder / "token"
     token.write_text(TOKEN)
-    chat = {"wait_s": 0.01, "deadline_s": 1.0}
+    chat = {"wait_s": 0.001, "deadline_s": 1.0}
     settings = OrchestratorSettings.model_validate(
         {"run_dir": run, "orchestrator": {"operator_token_file": token, "chat": chat}}
     )

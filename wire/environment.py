@@ -6,7 +6,7 @@
     HEADRACE_RUN_DIR                where the run directory is seen from here
     HEADRACE_TOKENS                 folder with the token of its role, and the digests of those it accepts (a secret)
     HEADRACE_TLS                    folder with the certificate of its role, its key and the authority (a secret)
-    HEADRACE_OPERATOR_TOKEN_FILE    of the orchestrator: a file with the token that operators' actions need (a secret)
+    HEADRACE_OPERATOR_TOKEN_FILE    of the orchestrator: a file with a further token of operators for HTTP (a secret)
     HEADRACE_EVENTS                 of reward and environment: the folder of its event log, as it is mounted here
     HEADRACE_BROKER__URL            redis://..., or HEADRACE_BROKER__URL_FILE: a file that holds it (a secret)
     HEADRACE_NODE                   of a trainer on several machines: which of them this is, from 0

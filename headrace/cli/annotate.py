@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.operate.page import choose_port, live_address, serve_page
+from headrace.operate.page import choose_port, link_of, live_address, serve_page
 from headrace.run.execute import Output
 from headrace.supervisor.once import python
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import token_of
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import rollouts
@@ -26,8 +28,9 @@ def annotate(
     with reported_errors(output):
         page = live_page(run_dir)
         if page:
-            output.say(f"the run is alive, its orchestrator serves the page: {page}")
-            _print_address(output, page)
+            link = _link(page, run_dir)
+            output.say(f"the run is alive, its orchestrator serves the page: {link}")
+            _print_address(output, link)
         else:
             serve_annotation(run_dir, port, inherited(), output)
 
@@ -35,6 +38,11 @@ def annotate(
 def _print_address(output: Output, page: str) -> None:
     if output.json:
         output.result(json_line({"url": page}))
+
+
+def _link(page: str, run_dir: Path) -> str:
+    """With the annotators' token, which opens nothing else: the link is for them."""
+    return link_of(page, token_of(RunPaths(run_dir).tokens, Role.ANNOTATOR))
 
 
 def live_page(run_dir: Path) -> str | None:
@@ -59,8 +67,10 @@ def serve_annotation(run_dir: Path, port: int, environment: Mapping[str, str], o
     page = f"http://127.0.0.1:{port}/annotate"
 
     def ready() -> None:
-        output.say(f"judge completions at {page} (Ctrl-C ends it)")
-        _print_address(output, page)
+        # The server has made the tokens, if the run had none.
+        link = _link(page, run_dir)
+        output.say(f"judge completions at {link} (Ctrl-C ends it)")
+        _print_address(output, link)
 
     serve_page(argv, port, RunPaths(run_dir).log("annotate"), environment, ready)
     pairs = RunPaths(run_dir).ranked_pairs

@@ -20,7 +20,7 @@ Where = Annotated[
 Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", help="File with the operators' token.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
+    typer.Option("--token-file", help="File with the token of an operator.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
 ]
 _ACTION_S = 60.0
 WHO = "cli"

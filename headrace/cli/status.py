@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.operate import TokenFile
 from headrace.cli.watch import watch as watch_run
 from headrace.inspect.status import look_where, show_status
+from headrace.operate.client import read_token_file
 from headrace.run.execute import FINISHED, Output
 
 Folder = Annotated[
@@ -16,11 +18,11 @@ Folder = Annotated[
 Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, instead of a run directory.")]
 
 
-def status(run_dir: Folder = None, url: Url = "", json: Json = False) -> None:
+def status(run_dir: Folder = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
     """Shows what a run is doing and what waits for what, or its results."""
     output = Output.choose(json=json)
     with reported_errors(output):
-        shown = look_where(run_dir, url)
+        shown = look_where(run_dir, url, read_token_file(token_file))
         if output.json:
             output.result(json_line(shown.as_json()))
         else:
@@ -30,6 +32,7 @@ def status(run_dir: Folder = None, url: Url = "", json: Json = False) -> None:
 def watch(
     run_dir: Folder = None,
     url: Url = "",
+    token_file: TokenFile = None,
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
 ) -> None:
@@ -37,7 +40,8 @@ def watch(
     output = Output.choose(json=json)
     with reported_errors(output):
         try:
-            ended = watch_run(lambda: look_where(run_dir, url), output, every_s=every)
+            token = read_token_file(token_file)
+            ended = watch_run(lambda: look_where(run_dir, url, token), output, every_s=every)
         except KeyboardInterrupt:
             ended = FINISHED
         raise typer.Exit(ended)

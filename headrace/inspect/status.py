@@ -16,6 +16,8 @@ from headrace.inspect.waits import Party, parties
 from headrace.supervisor.lock import supervisor_pid
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.supervisor import View
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import token_of
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
@@ -27,6 +29,7 @@ from headrace.wire.rundir.receipts import Receipt, last_receipt
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
+_WANTS_TOKEN = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ def look(run_dir: Path) -> RunLook:
         run_dir=str(run_dir),
         supervisor=pid,
         services=services if pid else {},
-        orchestrator=asyncio.run(_ask(port)) if pid and isinstance(port, int) and port else None,
+        orchestrator=asyncio.run(_ask(port, run_dir)) if pid and isinstance(port, int) and port else None,
         steps=int(number_of(rows[-1]["step"]) or 0) if rows else 0,
         metrics=rows[-1] if rows else {},
         evals=evals_of(run_dir),
@@ -100,13 +103,13 @@ def look(run_dir: Path) -> RunLook:
     )
 
 
-def look_at(url: str) -> RunLook:
+def look_at(url: str, token: str = "") -> RunLook:
     """Implements `look` for an orchestrator at any HTTP address: without `run_dir` and `supervisor`, `services` empty.
 
-    Raises ConfigError if the address is not that of an orchestrator or its version is another one, TransientError if
-    it does not answer.
+    Raises ConfigError if the address is not that of an orchestrator, its version is another one or it does not accept
+    the token, TransientError if it does not answer.
     """
-    answer = ask(url, "/api/status")
+    answer = ask(url, "/api/status", token)
     if not isinstance(answer, dict) or "replicas" not in answer:
         raise ConfigError(f"{url} is no orchestrator: its /api/status describes no run")
     status = read_answer_of(RunStatus, answer, url)
@@ -119,10 +122,13 @@ def look_at(url: str) -> RunLook:
     )
 
 
-def look_where(run_dir: Path | None, url: str) -> RunLook:
-    """Looks at the run directory or the URL, else at the one live run in runs/. Raises ConfigError unless it is one."""
+def look_where(run_dir: Path | None, url: str, token: str = "") -> RunLook:
+    """Looks at the run directory or the URL, else at the one live run in runs/. Raises ConfigError unless it is one.
+
+    `token`: for the URL; a run directory of this machine has its own.
+    """
     if url and run_dir is None:
-        return look_at(url)
+        return look_at(url, token)
     live = [run_dir] if run_dir else [path for path in sorted(_USUAL.glob("*")) if supervisor_pid(path)]
     if url or len(live) != 1:
         found = ", ".join(map(str, live)) or f"none in {_USUAL}/"
@@ -130,18 +136,22 @@ def look_where(run_dir: Path | None, url: str) -> RunLook:
     return look(live[0])
 
 
-def ask(url: str, path: str) -> JsonValue:
+def ask(url: str, path: str, token: str = "") -> JsonValue:
     """GETs JSON from an orchestrator's HTTP API. Raises ConfigError, or TransientError if it does not answer."""
     base = httpx.URL(url)
     if base.scheme not in ("http", "https") or not base.host:
         raise ConfigError(f"--url {url}: give an address such as http://127.0.0.1:8080")
     try:
         with httpx.Client(timeout=_ANSWER_S, trust_env=not _is_near(base.host)) as http:
-            answer = http.get(url.rstrip("/") + path)
+            answer = http.get(url.rstrip("/") + path, headers={"Authorization": f"Bearer {token}"} if token else {})
             answer.raise_for_status()
             found: JsonValue = answer.json()
             return found
     except httpx.HTTPStatusError as error:
+        if error.response.status_code in _WANTS_TOKEN:
+            raise ConfigError(
+                f"{url} wants the token of a viewer or operator: give its file with --token-file"
+            ) from None
         raise ConfigError(f"{url} is no orchestrator: {path} answers with {error.response.status_code}") from None
     except httpx.HTTPError as error:
         raise TransientError(f"no orchestrator answers at {url}: {str(error) or type(error).__name__}") from error
@@ -189,10 +199,10 @@ def _is_near(host: str) -> bool:
         return False
 
 
-async def _ask(port: int) -> RunStatus | None:
+async def _ask(port: int, run_dir: Path) -> RunStatus | None:
     client = ReadinessClient()
     try:
-        return await client.status(port)
+        return await client.status(port, token_of(RunPaths(run_dir).tokens, Role.VIEWER))
     except TransientError:
         return None
     finally:

@@ -12,6 +12,9 @@ import httpx
 
 from headrace.operate.scale import the_live_run
 from headrace.supervisor.lock import supervisor_pid
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import token_of
+from headrace.wire.api.error_reply import NO_ROUTE
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -27,7 +30,7 @@ class OrchestratorClient:
     url: str
     """`http://host:port`, without a slash at its end."""
     token: str = ""
-    """Token of the operators, if the orchestrator requires one."""
+    """Token of the role that the requests need; empty = none is known."""
 
     def client(self, timeout_s: float = _TIMEOUT_S) -> httpx.Client:
         """Opens a client, which the caller closes. Requests carry the Origin that the orchestrator's guard requires."""
@@ -74,10 +77,10 @@ def read_answer(client: OrchestratorClient, path: str, answer: httpx.Response) -
             raise ConfigError(f"{client.url}{path} does not answer in JSON: is this a Headrace orchestrator?") from None
     words = _words(answer)
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        raise ConfigError(f"{client.url} wants the operators' token: give its file with --token-file ({words})")
+        raise ConfigError(f"{client.url} wants the token of an operator: give its file with --token-file ({words})")
     if answer.status_code == httpx.codes.FORBIDDEN:
         raise ConfigError(f"{client.url} refuses: {words}")
-    if answer.status_code == httpx.codes.NOT_FOUND and words == "Not Found":
+    if answer.status_code == httpx.codes.NOT_FOUND and words.startswith(("Not Found", NO_ROUTE)):
         raise ConfigError(f"{client.url} has no {path}: is it the orchestrator of a run, and as new as this command?")
     if answer.status_code in _REFUSED:
         raise ConfigError(words)
@@ -87,9 +90,10 @@ def read_answer(client: OrchestratorClient, path: str, answer: httpx.Response) -
 def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = None) -> OrchestratorClient:
     """Finds the orchestrator behind `url`, else of the live run in `run_dir`, else of the one live run in runs/.
 
-    Raises ConfigError if there is none, or the token cannot be read.
+    A run on this machine is asked with the operator's token of its directory, if that can be read: the token file may
+    be that of another run, which a variable names. Raises ConfigError if there is none, or the token cannot be read.
     """
-    token = _read_token(token_file)
+    token = read_token_file(token_file)
     if url:
         if run_dir is not None:
             raise ConfigError("give either a run directory or --url")
@@ -106,7 +110,7 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
     port = _http_port(folder)
     if not port:
         raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
-    return OrchestratorClient(f"http://127.0.0.1:{port}", token)
+    return OrchestratorClient(f"http://127.0.0.1:{port}", token_of(RunPaths(folder).tokens, Role.OPERATOR) or token)
 
 
 def is_alive(run_dir: Path) -> bool:
@@ -123,7 +127,8 @@ def _http_port(run_dir: Path) -> int:
         return 0
 
 
-def _read_token(path: Path | None) -> str:
+def read_token_file(path: Path | None) -> str:
+    """The token in the file of `--token-file`; empty without one. Raises ConfigError."""
     if path is None:
         return ""
     try:
@@ -136,7 +141,7 @@ def _read_token(path: Path | None) -> str:
 
 
 def _words(answer: httpx.Response) -> str:
-    """The reason in an error response: `{"error": "..."}`, OpenAI's `{"error": {"message"}}`, FastAPI's `detail`."""
+    """The reason in an error response, also of an older or another service: FastAPI's own `detail`."""
     try:
         found = answer.json()
     except ValueError:

@@ -1,10 +1,12 @@
 """Serves a page of a run in a process of its own until Ctrl-C: shared by `annotate` and `dashboard`."""
 
 import contextlib
+import html
 import os
 import signal
 import subprocess
 import time
+import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +32,25 @@ def live_address(run_dir: Path) -> str | None:
     if shown.supervisor and not port:
         raise ConfigError(f"the run in {run_dir} is just starting; try again in a moment")
     return f"http://127.0.0.1:{port}" if port else None
+
+
+def link_of(page: str, token: str) -> str:
+    """The address of a page with the token, which the page takes out of it: a browser sends no fragment.
+
+    It goes to the owner's terminal alone, never into a log or a command line.
+    """
+    return f"{page}#token={token}" if token else page
+
+
+def open_in_browser(link: str, folder: Path) -> None:
+    """Opens a link by way of a file in `folder`, which stays until the browser has read it.
+
+    Other users of the machine see the command line that starts a browser, but not that file.
+    """
+    path = folder / "open.html"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(link)}">\n')
+    webbrowser.open(path.resolve().as_uri())
 
 
 def choose_port(port: int) -> int:

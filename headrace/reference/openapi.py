@@ -19,5 +19,5 @@ def as_json() -> str:
         RunPaths(folder).config.mkdir()
         RunPaths(folder).run_toml.write_text("[run]\n")
         files = Files.of(folder, folder)
-        app = page_app(Board(files, EndedRun(files)), AnnotationService(folder))
+        app = page_app(Board(files, EndedRun(files)), AnnotationService(folder), lambda _: frozenset())
         return json.dumps(app.openapi(), indent=1) + "\n"

@@ -68,8 +68,12 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
 
 
 def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
-    """Opens the screen and prints the dashboard's address: above the table, or once the orchestrator answers."""
-    address = f"dashboard: http://127.0.0.1:{port}/ as long as the run lives"
+    """Opens the screen and prints the dashboard's address: above the table, or once the orchestrator answers.
+
+    Without the token: what this command prints may be kept.
+    """
+    link = f"`headrace dashboard {run_dir}` prints the link with its token"
+    address = f"dashboard: http://127.0.0.1:{port}/ as long as the run lives ({link})"
     if not output.console.is_terminal:
         return Lines(run_dir, output.say, started=address)
     output.say(address)

@@ -48,13 +48,14 @@ class ReadinessClient:
         """Returns an empty text if it answers at all, else None: for services that are often briefly not ready."""
         return None if await self.look(port, seconds) is None else ""
 
-    async def status(self, port: int) -> RunStatus:
-        """Returns the orchestrator's status.
+    async def status(self, port: int, token: str) -> RunStatus:
+        """Returns the orchestrator's status; `token`: of a role that may read it.
 
         Raises TransientError while it does not answer, ConfigError if it is of another version of Headrace.
         """
         try:
-            answer = await self._http.get(f"http://127.0.0.1:{port}/api/status")
+            headers = {"Authorization": f"Bearer {token}"}
+            answer = await self._http.get(f"http://127.0.0.1:{port}/api/status", headers=headers)
             answer.raise_for_status()
             status = answer.json()
         except (httpx.HTTPError, ValueError) as error:

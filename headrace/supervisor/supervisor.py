@@ -15,7 +15,8 @@ from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
 from headrace.supervisor.stop_signals import StopSignals
-from headrace.wire.access.tokens import make_tokens
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import make_tokens, token_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
@@ -215,7 +216,9 @@ class Supervisor:
         orchestrator = self._processes.monitor("orchestrator")
         if orchestrator and orchestrator.plan.http_port:
             try:
-                self._status = await self._readiness.status(orchestrator.plan.http_port)
+                # Read each time: tokens are rotated.
+                token = token_of(RunPaths(self._run_dir).tokens, Role.VIEWER)
+                self._status = await self._readiness.status(orchestrator.plan.http_port, token)
             except TransientError:
                 # It is starting or restarting, which its monitor handles.
                 return

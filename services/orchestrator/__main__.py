@@ -7,7 +7,9 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from headrace.services.orchestrator.http.operator_token import read_token
 from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.wire.access import process as process_access
 from headrace.wire.entry import end_process, run_service
 
 
@@ -21,11 +23,13 @@ def main(settings: OrchestratorSettings) -> int:
 def annotate(settings: OrchestratorSettings) -> int:
     """Serves the pages; the run's own address and ports are not used."""
     from headrace.services.orchestrator.dashboard.serve import serve_dashboard
+    from headrace.wire.http.route_roles import accepted
 
     options = _options()
     # A run directory may have been moved since its settings were written.
     run_dir = options.run_dir or settings.run_dir
-    return asyncio.run(serve_dashboard(run_dir, host="127.0.0.1", port=options.port, takes_votes=True))
+    roles_of = accepted(process_access.current(), read_token(settings.orchestrator.operator_token_file))
+    return asyncio.run(serve_dashboard(run_dir, roles_of, host="127.0.0.1", port=options.port, takes_votes=True))
 
 
 def _options() -> argparse.Namespace:

@@ -14,10 +14,12 @@ from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.changes import changes
 from headrace.services.orchestrator.state.fate_pages import FatePages
+from headrace.wire.access import process as process_access
 from headrace.wire.api.status import RunStatus
 from headrace.wire.api.status_proto import status_to_proto
 from headrace.wire.errors import ContractError
 from headrace.wire.http import admin_app
+from headrace.wire.http.route_roles import accepted
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc
 
@@ -109,11 +111,15 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
 
 def rest_app(ready: Callable[[], str | None], annotation: AnnotationService, settings: OrchestratorSettings) -> FastAPI:
-    """App with health, metrics and the annotation page, behind a guard. Raises ConfigError for a bad token file."""
+    """App with health, metrics and the annotation page, behind a guard that accepts the tokens of this process.
+
+    Raises ConfigError for tokens that cannot be read.
+    """
     # The name by which its peers address it; no foreign page can be served under it.
     own = settings.reach if settings.grpc_socket else settings.orchestrator_address.rpartition(":")[0]
     table = settings.orchestrator
-    policy = page_policy(settings.host, hosts=(*table.http_hosts, own), token=read_token(table.operator_token_file))
+    roles_of = accepted(process_access.current(), read_token(table.operator_token_file))
+    policy = page_policy(settings.host, roles_of, hosts=(*table.http_hosts, own))
     app = admin_app("orchestrator", ready, policy=policy)
     add_annotation(app, annotation)
     return app

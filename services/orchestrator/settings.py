@@ -49,7 +49,8 @@ class OrchestratorTable(Table):
     http_hosts: tuple[str, ...] = ()
     """Further host names under which pages and API may be requested, such as a proxy's."""
     operator_token_file: Path = Path()
-    """A file with a token that every HTTP action must carry (`Authorization: Bearer TOKEN`); `.` = no token needed."""
+    """A file with a further token of operators for HTTP (`Authorization: Bearer TOKEN`), beside the run's own tokens;
+    `.` = none."""
     publication: PublicationTable = PublicationTable()
     chat: ChatTable = ChatTable()
 

@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.services.reward.conversation import episode_of_messages
@@ -15,7 +13,7 @@ from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.scorer_slot import ScorerSlot
 from headrace.services.reward.scorers import Sample
 from headrace.wire.errors import WaitTimeoutError
-from headrace.wire.http import BodyLimits
+from headrace.wire.http import BodyLimits, act_refusals, read_refusals
 from headrace.wire.json_text import is_text
 
 MAX_SAMPLES = 4096
@@ -23,12 +21,12 @@ MAX_BYTES = 64 * 1024 * 1024
 """Longest batch, and all batches in progress together: once it is parsed, a batch costs several times its bytes."""
 LIMITS = BodyLimits(larger={"/score": MAX_BYTES}, total_bytes=MAX_BYTES)
 """Bounds of all bodies that the service takes."""
-_MOST_ERRORS = 20
-"""Validation errors that an answer lists, at most."""
 
 
 class TextPart(BaseModel):
     """A text part of a message's content."""
+
+    model_config = ConfigDict(strict=True)
 
     type: Literal["text"]
     """Nothing but text can be scored here."""
@@ -38,7 +36,7 @@ class TextPart(BaseModel):
 class TextMessage(BaseModel):
     """One message of a conversation. Further keys are kept."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", strict=True)
 
     role: str = ""
     content: str | list[TextPart] | None = None
@@ -57,7 +55,7 @@ Text = str | list[TextMessage]
 class ScoreSample(BaseModel):
     """One completion. Further keys are the data row's columns, as scorers see them: `answer`, `data_source`."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", strict=True)
 
     prompt: Text = ""
     """Text or messages."""
@@ -160,20 +158,14 @@ def _state(slot: ScorerSlot) -> ScorerState:
 def add_routes(app: FastAPI, scorer: HttpScorer) -> None:
     """Adds the routes to an app."""
 
-    @app.exception_handler(RequestValidationError)
-    async def refuse(_: Request, error: RequestValidationError) -> Response:
-        # Without the input, which the framework would send back: it may have 64 MB, or numbers that JSON has not.
-        details = [{"loc": one["loc"], "msg": one["msg"], "type": one["type"]} for one in error.errors()[:_MOST_ERRORS]]
-        return JSONResponse({"detail": details}, 422)
-
-    @app.post("/score")
+    @app.post("/score", responses=act_refusals(400, 422))
     async def score(batch: ScoreRequest, request: Request) -> ScoreResponse:
         """Scores of a batch, in order. What cannot be scored has a score of null and a reason, never a zero."""
         if not is_text(await request.body()):
             raise HTTPException(422, "not all of it is text: half a surrogate pair is no character")
         return await scorer.score(batch)
 
-    @app.get("/scorers")
+    @app.get("/scorers", responses=read_refusals())
     def scorers() -> list[ScorerState]:
         """Every scorer of the run: its version, its range, whether it is up, and what it warns of."""
         return scorer.states()

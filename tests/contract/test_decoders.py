@@ -20,7 +20,7 @@ from headrace.wire.journal.framing import MAGIC, JournalDamagedError, frame, unf
 from headrace.wire.journal.records import pack, unpack
 from headrace.wire.rundir import events, jsonl
 from headrace.wire.v1 import message_pb2
-from tests.openapi import ANYTHING, ODD_BODIES, ODD_TEXTS, values
+from tests.json_values import ANYTHING, ODD_BODIES, ODD_TEXTS, values
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.bin"))
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000

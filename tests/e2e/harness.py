@@ -18,6 +18,7 @@ from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
+from tests.http_tokens import of_run
 from tests.verbs import result, said
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +120,8 @@ class TinyRun:
         """What the orchestrator says of the run; empty while it does not answer."""
         try:
             port = json.loads((self.run_dir / "run" / "orchestrator.json").read_text())["http_port"]
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status", timeout=5) as answer:
+            asked = urllib.request.Request(f"http://127.0.0.1:{port}/api/status", headers=of_run(self.run_dir))
+            with urllib.request.urlopen(asked, timeout=5) as answer:
                 shown: dict[str, Any] = json.loads(answer.read())
         except (OSError, ValueError):
             return {}

@@ -23,6 +23,7 @@ from tests.e2e.episodes import TABLE, played_run
 from tests.e2e.harness import TinyRun
 from tests.e2e.held import paused, processes
 from tests.e2e.planted import TABLES, Planted, plant, telling_judge
+from tests.http_tokens import bearer
 from tests.otlp import Collector, collector
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -135,6 +136,27 @@ async def test_a_stranger_is_refused_on_every_method_of_every_port(run: TinyRun)
     assert OPEN.isdisjoint(ALLOWED)
 
 
+def test_another_client_of_this_machine_neither_reads_nor_stops_the_run(run: TinyRun) -> None:
+    url = f"http://127.0.0.1:{http_port(run, 'orchestrator')}"
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as http:
+        listed = [(path, act) for path, acts in http.get("/openapi.json").json()["paths"].items() for act in acts]
+        guarded = [(path, act) for path, act in listed if path not in OPEN_PATHS]
+        assert {"/api/status", "/api/events", "/api/actions/stop", "/v1/models"} <= {path for path, _ in guarded}
+        for path, act in guarded:
+            for headers in ({}, bearer("0" * 64)):
+                assert http.request(act, path, json={}, headers={"Origin": url, **headers}).status_code == 401, path
+        known = tokens(run)
+        body, origin = {"who": "other"}, {"Origin": url}
+        for role in set(Role) - {Role.OPERATOR}:
+            refused = http.post("/api/actions/stop", json=body, headers=origin | bearer(known[role]))
+            assert refused.status_code == 403, role
+            reads = http.get("/api/status", headers=bearer(known[role])).status_code
+            assert reads == (200 if role is Role.VIEWER else 403), role
+        assert "data" in http.get("/v1/models", headers=bearer(known[Role.VIEWER])).json()
+    assert not run.status()["operator"]["stopping"]
+    run.wait_for_step(run.steps() + 1)
+
+
 def test_a_web_page_reaches_no_route_of_any_service(run: TinyRun) -> None:
     foreign = {"Host": "evil.example", "Origin": "http://evil.example"}
     for name in EVERY:
@@ -142,7 +164,7 @@ def test_a_web_page_reaches_no_route_of_any_service(run: TinyRun) -> None:
             listed = [(path, act) for path, acts in http.get("/openapi.json").json()["paths"].items() for act in acts]
             assert len(listed) >= 3, name
             for path, act in listed:
-                answer = http.request(act, path, json={}, headers=foreign)
+                answer = http.request(act, path, json={}, headers=foreign | bearer(tokens(run)[Role.OPERATOR]))
                 assert (answer.status_code != 403) is (path in OPEN_PATHS), (name, path)
                 if act == "post":
                     assert http.post(path, content="{}", headers={"Content-Type": "text/plain"}).status_code == 403

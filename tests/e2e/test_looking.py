@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,11 @@ import pytest
 
 from headrace.inspect.history import check_run
 from headrace.operate.scale import scale
+from headrace.wire.access.roles import Role
 from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.layout import RunPaths
 from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.http_tokens import bearer
 from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -120,13 +124,16 @@ def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
         trainer = waits["trainer"]
         assert "no rollout replica" in trainer["waits_for"] and trainer["until"] is None
         assert begin - 1 < trainer["since"] <= time.time()
-        elsewhere = result("status", "--url", url)
+        token_file = str(RunPaths(run.run_dir).tokens / Role.VIEWER)
+        elsewhere = result("status", "--url", url, "--token-file", token_file)
+        assert "give its file with --token-file" in said("status", "--url", url, status=2)
         assert elsewhere["orchestrator"]["max_steps"] == STEPS and "supervisor" not in elsewhere
         # A group counts as issued before it is put on the stream, and its event is written only then.
         newest = max(int(event["group_index"]) for event in read_events(run.run_dir) if event["event"] == "issued")
         story = result("explain", str(newest), str(run.run_dir))
         assert story["life"][0]["what"].startswith(("issued", "served"))
-        assert f"http://127.0.0.1:{port}/" in said("dashboard", str(run.run_dir))
+        link = f"{url}/#token={(RunPaths(run.run_dir).tokens / Role.OPERATOR).read_text()}"
+        assert link in said("dashboard", str(run.run_dir))
         leaver.wait_for("orchestrator")  # Before that, Python may still be starting.
         leaver.process.send_signal(signal.SIGINT)
         assert leaver.wait() == 0, leaver.text()
@@ -183,9 +190,12 @@ def test_the_dashboard_of_an_ended_run_is_served_until_ctrl_c(ended: TinyRun) ->
     before = set(ended.run_dir.rglob("*"))
     with subprocess.Popen(command("dashboard", str(ended.run_dir)), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        found = re.search(r"(http://127\.0\.0\.1:\d+/)#token=(\w+)", process.stdout.readline())
         assert found
-        with urllib.request.urlopen(f"{found[0]}api/series?names=reward_mean&points=10", timeout=20) as answer:
+        series = f"{found[1]}api/series?names=reward_mean&points=10"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(series, timeout=20)
+        with urllib.request.urlopen(urllib.request.Request(series, headers=bearer(found[2])), timeout=20) as answer:
             assert json.loads(answer.read())["last"] == STEPS
         process.send_signal(signal.SIGINT)
         assert process.wait(90) == 0

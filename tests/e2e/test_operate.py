@@ -9,9 +9,12 @@ import httpx
 import pytest
 
 from headrace.operate.client import find_client
+from headrace.wire.access.roles import Role
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.layout import RunPaths
 from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.http_tokens import of_run
 from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -54,9 +57,16 @@ def url(live: TinyRun) -> str:
     return find_client(live.run_dir).url
 
 
+def behind(live: TinyRun) -> tuple[str, ...]:
+    """The options of a command that knows the run by its address."""
+    return "--url", url(live), "--token-file", str(RunPaths(live.run_dir).tokens / Role.OPERATOR)
+
+
 def chat(live: TinyRun, **more: Any) -> httpx.Response:
     """As a program asks: with no Origin."""
-    return httpx.post(url(live) + CHAT, json={**ASKED, **more}, timeout=60, trust_env=False)
+    return httpx.post(
+        url(live) + CHAT, json={**ASKED, **more}, headers=of_run(live.run_dir), timeout=60, trust_env=False
+    )
 
 
 def waits_for_more(live: TinyRun) -> bool:
@@ -75,7 +85,7 @@ def test_a_paused_run_makes_no_steps_and_a_resumed_one_does(live: TinyRun) -> No
     before = live.steps()
     assert chat(live).status_code == 200, "a pause is no reason not to answer"
     assert live.steps() == before
-    assert "resumed" in headrace("resume", "--url", url(live))["said"]
+    assert "resumed" in headrace("resume", *behind(live))["said"]
     live.wait_for_step(before + 2)
     headrace("pause", live.run_dir)
 
@@ -96,14 +106,17 @@ def test_a_checkpoint_comes_when_it_is_asked_for(live: TinyRun) -> None:
 
 
 def test_a_run_behind_a_url_is_scaled_and_has_no_dead_letters(live: TinyRun) -> None:
-    assert "rollout-2 is started" in headrace("scale", "rollout", 3, "--url", url(live))["said"]
+    assert "rollout-2 is started" in headrace("scale", "rollout", 3, *behind(live))["said"]
     assert "rollout-2 drains" in headrace("scale", "rollout", 2, live.run_dir)["said"]
     assert headrace("dead", live.run_dir) == {"total": 0, "rows": [], "requeued": []}
     assert "no dead letter '1-1'" in headrace("dead", live.run_dir, "--requeue", "1-1", code=2)["error"]
 
 
 def test_the_policy_answers_openai_clients(live: TinyRun) -> None:
-    names = [row["id"] for row in httpx.get(url(live) + "/v1/models", trust_env=False).json()["data"]]
+    names = [
+        row["id"]
+        for row in httpx.get(url(live) + "/v1/models", headers=of_run(live.run_dir), trust_env=False).json()["data"]
+    ]
     assert names == ["tiny", "policy"]
     answer = chat(live, max_tokens=12, seed=3).json()
     assert set(answer) >= {"id", "object", "created", "model", "choices", "usage", "system_fingerprint"}
@@ -147,7 +160,7 @@ def test_chats_are_answered_beside_the_training_which_knows_nothing_of_them(live
 def test_generate_asks_the_live_run(live: TinyRun) -> None:
     found = headrace("generate", live.run_dir, "--prompt", "12+34=", "--max-tokens", 4, "--temperature", 0)
     assert found["object"] == "chat.completion"
-    assert said("generate", "--url", url(live), "--prompt", "1+1=").endswith("\n")
+    assert said("generate", *behind(live), "--prompt", "1+1=").endswith("\n")
 
 
 @pytest.mark.long

@@ -1,9 +1,11 @@
 import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 
+import { refusal } from "./api/token";
 import { Asked } from "./parts/ask";
 import { Problem } from "./parts/basics";
 import { Help, useShortcuts } from "./parts/help";
 import { Shell } from "./parts/shell";
+import { TokenForm } from "./parts/token";
 import { ComparePage } from "./pages/compare/page";
 import { FleetPage } from "./pages/fleet/page";
 import { QueuesPage } from "./pages/queues/page";
@@ -47,7 +49,7 @@ export function App() {
   return (
     <>
       <Shell onHelp={() => setHelp(true)}>
-        <Guarded key={page} name={page} />
+        {refusal.value === null ? <Guarded key={page} name={page} /> : <TokenForm />}
       </Shell>
       <Asked />
       {isHelp && <Help onClose={() => setHelp(false)} />}

@@ -1,3 +1,4 @@
+import "./api/link"; // First: it takes the token out of the address.
 import { render } from "preact";
 
 import { App } from "./app";

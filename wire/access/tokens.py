@@ -122,6 +122,14 @@ def read_access(folder: Path, role: Role) -> Access:
     return Access(token, digests)
 
 
+def token_of(folder: Path, role: Role) -> str:
+    """The token of a role, for a caller that may do without: empty where it cannot be read."""
+    try:
+        return (folder / role).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def _write(path: Path, text: str) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(text)

@@ -2,7 +2,23 @@
 
 from headrace.wire.http.app import admin_app
 from headrace.wire.http.bodies import Bodies, BodyLimits
+from headrace.wire.http.error_replies import act_refusals, chat_refusals, read_refusals
 from headrace.wire.http.guard import Guard, HttpPolicy
+from headrace.wire.http.route_roles import RolesOf, RouteRoles
 from headrace.wire.http.server import HttpServer, serve_http, serve_socket
 
-__all__ = ["Bodies", "BodyLimits", "Guard", "HttpPolicy", "HttpServer", "admin_app", "serve_http", "serve_socket"]
+__all__ = [
+    "Bodies",
+    "BodyLimits",
+    "Guard",
+    "HttpPolicy",
+    "HttpServer",
+    "RolesOf",
+    "RouteRoles",
+    "act_refusals",
+    "admin_app",
+    "chat_refusals",
+    "read_refusals",
+    "serve_http",
+    "serve_socket",
+]

@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from fastapi import FastAPI, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 
+from headrace.wire.http.error_replies import Refusals, add_error_replies
 from headrace.wire.http.guard import Guard, HttpPolicy
 from headrace.wire.metrics import exposition
 
 _LOCAL = HttpPolicy()
+_NOT_READY: Refusals = {503: {"model": dict[str, str], "description": "Not ready; `reason` says why."}}
 
 
 async def _no_engine() -> Iterable[Metric]:
@@ -38,13 +41,14 @@ def admin_app(
         separate_input_output_schemas=False,
     )
     app.add_middleware(Guard, policy=policy)
+    add_error_replies(app)
 
     @app.get("/healthz")
     def healthz() -> dict[str, str]:
         """The process answers."""
         return {"status": "ok"}
 
-    @app.get("/readyz")
+    @app.get("/readyz", responses=_NOT_READY)
     def readyz(response: Response) -> dict[str, str]:
         """The service can do its work now."""
         reason = ready()
@@ -53,7 +57,7 @@ def admin_app(
         response.status_code = 503
         return {"status": "not ready", "reason": reason}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Prometheus metrics."""
         text = await asyncio.to_thread(exposition, await engine_metrics())

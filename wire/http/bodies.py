@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.http.error_replies import error_response
 from headrace.wire.http.refusals import note_refusal
 from headrace.wire.lifecycle import wait_for
 
@@ -105,11 +106,6 @@ class BodyRefusedError(Exception):
         self.status, self.reason, self.words = status, reason, words
 
 
-def plain_error(status: int, words: str) -> dict[str, object]:
-    """The body of a refusal."""
-    return {"error": words}
-
-
 class Bodies:
     """ASGI middleware that reads the body of each request within its bounds."""
 
@@ -117,9 +113,9 @@ class Bodies:
         self,
         app: ASGIApp,
         limits: BodyLimits,
-        error_of: Callable[[int, str], dict[str, object]] = plain_error,
+        error_of: Callable[[int, str], dict[str, object]] | None = None,
     ) -> None:
-        """`error_of(status, words)`: the JSON of a refusal."""
+        """`error_of(status, words)`: the JSON of a refusal, if it is not that of a service's HTTP."""
         self._app, self._limits, self._error_of = app, limits, error_of
         self.budget = BodyBudget(limits.total_bytes)
 
@@ -141,10 +137,14 @@ class Bodies:
         except BodyRefusedError as error:
             note_refusal(error.reason, error.words)
             headers = {"Retry-After": str(max(1, round(self._limits.wait_s)))} if error.status == 503 else None
-            response = JSONResponse(self._error_of(error.status, error.words), error.status, headers)
-            await response(scope, receive, send)
+            await self._response(scope["path"], error, headers)(scope, receive, send)
         finally:
             self.budget.give(held)
+
+    def _response(self, path: str, error: BodyRefusedError, headers: dict[str, str] | None) -> JSONResponse:
+        if self._error_of is None:
+            return error_response(path, error.status, error.words, headers)
+        return JSONResponse(self._error_of(error.status, error.words), error.status, headers)
 
     def _size(self, scope: Scope) -> int:
         """Bytes that the body may have: as many as it declares, else as the path takes."""

@@ -1,11 +1,10 @@
 """The guard of a service's HTTP: of browser pages, only those of this service may send requests.
 
 Against DNS rebinding, the Host header must name loopback, the bound address, or a host of the settings. Against
-cross-site requests, acts must be sent as JSON, and not from another origin. If a token is set, they need it too. Bodies
-are bounded (`bodies.py`).
+cross-site requests, acts must be sent as JSON, and not from another origin. Where routes have roles, a request needs
+the token of one (`route_roles.py`). Bodies are bounded (`bodies.py`).
 """
 
-import hmac
 import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -15,7 +14,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.wire.http.bodies import READS, SMALL, Bodies, BodyLimits
+from headrace.wire.http.error_replies import error_response
 from headrace.wire.http.refusals import note_refusal
+from headrace.wire.http.route_roles import RouteRoles
 from headrace.wire.settings import ServiceSettings
 
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
@@ -59,10 +60,8 @@ class HttpPolicy:
     """The key of the config that adds such a name; empty = there is none."""
     programs: tuple[str, ...] = ("/",)
     """Beginnings of paths that programs call, which send no Origin; browsers send one with every act."""
-    token: str = ""
-    """If there is one, acts need `Authorization: Bearer TOKEN`."""
-    tokenless: tuple[str, ...] = ()
-    """Beginnings of paths whose acts need no token."""
+    roles: RouteRoles | None = None
+    """Who may call each route; None = the app has no route that needs a role."""
     limits: BodyLimits = SMALL
     """Bounds of the bodies."""
 
@@ -95,7 +94,7 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refused = self._refused(scope["method"], scope["path"], Headers(scope=scope))
+        refused = self._refused(scope)
         if refused is None:
             await self._bodies(scope, receive, send_with_headers)
         else:
@@ -119,19 +118,19 @@ class Guard:
             return "origin", "an act must come from this service's own page"
         return None
 
-    def _refused(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
-        problem = self.problem(method, path, headers)
+    def _refused(self, scope: Scope) -> JSONResponse | None:
+        headers = Headers(scope=scope)
+        problem = self.problem(scope["method"], scope["path"], headers)
         if problem is not None:
             note_refusal(*problem)
-            return JSONResponse({"error": problem[1]}, 403)
-        token = self._policy.token
-        if token and method not in READS and not path.startswith(self._policy.tokenless):
-            given = headers.get("authorization", "").encode()
-            if not hmac.compare_digest(given, f"Bearer {token}".encode()):
-                words = "this needs the operator's token: Authorization: Bearer TOKEN"
-                note_refusal("token", words)
-                return JSONResponse({"error": words}, 401, {"WWW-Authenticate": "Bearer"})
-        return None
+            return error_response(scope["path"], 403, problem[1])
+        denied = self._policy.roles.problem(scope, headers) if self._policy.roles is not None else None
+        if denied is None:
+            return None
+        status, reason, words = denied
+        note_refusal(reason, words)
+        headers_out = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+        return error_response(scope["path"], status, words, headers_out)
 
     def _is_ours(self, host: str) -> bool:
         try:

@@ -15,6 +15,7 @@ from headrace.services.orchestrator.annotation.votes import OtherVoteError, Unkn
 from headrace.services.orchestrator.http.replies import RequestRefusedError, body_schema, read_body, refusal
 from headrace.wire.api.annotation import AnnotationSummary, AnnotationTurn, VoteRecorded, VoteWithdrawn
 from headrace.wire.errors import HeadraceError
+from headrace.wire.http import act_refusals, read_refusals
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("annotation")
@@ -22,6 +23,7 @@ log = get_logger("annotation")
 A = TypeVar("A", AnnotationTurn, AnnotationSummary, VoteRecorded, VoteWithdrawn)
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_VOTE = act_refusals(400, 401, 404, 409, 422)
 _NAME = re.compile(r"\w[\w .@'-]{0,39}")
 
 
@@ -55,24 +57,24 @@ def add_annotation(app: FastAPI, service: AnnotationService) -> None:
     app.add_exception_handler(RequestRefusedError, refusal)
     _add_page(app)
 
-    @app.get("/api/annotation/next")
+    @app.get("/api/annotation/next", responses=read_refusals(401, 404, 409, 422, 503))
     async def get_next(annotator: str) -> AnnotationTurn:
         """The next pair for the annotator to judge (null = none left), and their progress."""
         name = _name(annotator)
         return await _answered(service.ask(lambda votes: votes.turn(name)))
 
-    @app.get("/api/annotation/summary")
+    @app.get("/api/annotation/summary", responses=read_refusals(401, 503))
     async def get_summary() -> AnnotationSummary:
         """Counts, annotators and their agreement."""
         return await _answered(service.ask(lambda votes: votes.summary()))
 
-    @app.post("/api/annotation/votes", openapi_extra=body_schema(Vote))
+    @app.post("/api/annotation/votes", responses=_VOTE, openapi_extra=body_schema(Vote))
     async def post_vote(request: Request) -> VoteRecorded:
         """Records a vote; idempotent. Returns the next pair."""
         vote = await read_body(request, Vote)
         return await _answered(service.change(lambda votes: votes.vote(vote.annotator, vote.pair, vote.choice)))
 
-    @app.post("/api/annotation/undo", openapi_extra=body_schema(Undo))
+    @app.post("/api/annotation/undo", responses=_VOTE, openapi_extra=body_schema(Undo))
     async def post_undo(request: Request) -> VoteWithdrawn:
         """Withdraws the annotator's vote on a pair and returns that pair as the next one."""
         undo = await read_body(request, Undo)

@@ -12,23 +12,23 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun, read_config, table_of
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.http.pages import page_policy
-from headrace.wire.http import admin_app, serve_http
+from headrace.wire.http import RolesOf, admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
 from headrace.wire.telemetry import get_logger
 
 log = get_logger("dashboard")
 
 
-def page_app(board: Board, annotation: AnnotationService, host: str = "127.0.0.1") -> FastAPI:
-    """The read-only dashboard and the annotation page, for a server that listens on `host`."""
-    app = admin_app("dashboard", lambda: None, policy=page_policy(host))
+def page_app(board: Board, annotation: AnnotationService, roles_of: RolesOf, host: str = "127.0.0.1") -> FastAPI:
+    """The read-only dashboard and the annotation page, for a server that listens on `host`; `roles_of`: of a token."""
+    app = admin_app("dashboard", lambda: None, policy=page_policy(host, roles_of))
     add_annotation(app, annotation)
     add_dashboard(app, board)
     return app
 
 
-async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: bool = False) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit code.
+async def serve_dashboard(run_dir: Path, roles_of: RolesOf, *, host: str, port: int, takes_votes: bool = False) -> int:
+    """Serves until SIGTERM or SIGINT, to callers with a token; returns the exit code.
 
     Raises ConfigError if the folder is no run directory, or with `takes_votes` if another process has the votes open.
     """
@@ -40,7 +40,7 @@ async def serve_dashboard(run_dir: Path, *, host: str, port: int, takes_votes: b
     annotation = AnnotationService(run_dir)
     if takes_votes:
         await annotation.ask(lambda votes: votes.summary())
-    app = page_app(board, annotation, host)
+    app = page_app(board, annotation, roles_of, host)
     http = await serve_http(app, host, port)
     log.info("serving", url=f"http://{host}:{http.port}/", run_dir=str(run_dir))
     looking = asyncio.create_task(board.run())

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import FastAPI, Header, Response
-from fastapi.responses import PlainTextResponse
+
+from headrace.services.orchestrator.http.replies import RequestRefusedError
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {
@@ -24,8 +25,8 @@ _ASK_AGAIN = "no-cache"
 """Names of the built files are stable: a browser keeps them, and asks by their ETag whether they are the newest."""
 _MISSING = (
     "The dashboard's page is not part of this installation: services/orchestrator/dashboard/static/index.html is "
-    "missing.\nBuild it in a checkout: cd ui && npm ci && npm run build. The API is at /api, its description at "
-    "/openapi.json.\n"
+    "missing. Build it in a checkout: cd ui && npm ci && npm run build. The API is at /api, its description at "
+    "/openapi.json."
 )
 
 
@@ -43,7 +44,7 @@ def add_static(app: FastAPI, folder: Path = STATIC) -> None:
     def found(name: str, if_none_match: str | None) -> Response:
         file = files.get(name)
         if file is None:
-            return PlainTextResponse(_MISSING if name == "index.html" else f"there is no {name!r}\n", 404)
+            raise RequestRefusedError(404, _MISSING if name == "index.html" else f"the page has no file {name!r}")
         headers = {"ETag": file.etag, "Cache-Control": _ASK_AGAIN}
         if if_none_match is not None and file.etag in if_none_match:
             return Response(status_code=304, headers=headers)

@@ -17,10 +17,12 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from headrace.services.orchestrator.http.chat_answer import DONE, Wording, event
 from headrace.services.orchestrator.http.chat_request import ChatBody, ChatRefusedError, read_chat, to_wire
+from headrace.services.orchestrator.http.replies import body_schema
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
 from headrace.services.orchestrator.state.registry import Registry, Replica
+from headrace.wire.http import chat_refusals
 from headrace.wire.rpc import metadata
 from headrace.wire.v1 import orchestrator_pb2
 from headrace.wire.v1 import rollout_pb2 as pb
@@ -39,6 +41,7 @@ _STATUS = {
     pb.ChatRefusal.KIND_UNAVAILABLE: (503, "no_weights", _RETRY_S),
     pb.ChatRefusal.KIND_LATE: (504, "timeout", 0),
 }
+_REFUSALS = chat_refusals(400, 401, 404, 408, 413, 429, 500, 503, 504)
 _ELSEWHERE = (pb.ChatRefusal.KIND_BUSY, pb.ChatRefusal.KIND_UNAVAILABLE)
 """Refusals after which another replica is tried."""
 
@@ -80,7 +83,7 @@ class ChatRoutes:
                     raise ChatRefusedError(503, "the engines sleep while the trainer steps", "sleeping", _ASLEEP_S)
                 if tried or time.monotonic() > end:
                     raise refusal
-                await asyncio.sleep(_POLL_S)
+                await asyncio.sleep(min(_POLL_S, max(end - time.monotonic(), 0.0)))
                 continue
             tried.add(replica.replica_id)
             left = max(end - time.monotonic(), _POLL_S)
@@ -138,13 +141,13 @@ class ChatRoutes:
 def add_chat(app: FastAPI, chat: ChatRoutes) -> None:
     """Adds the routes; access control and the size of bodies are left to the app's guard."""
 
-    @app.get("/v1/models")
+    @app.get("/v1/models", responses=chat_refusals(401))
     async def get_models() -> Response:
         """The policy, under both of its names."""
         rows = [{"id": name, "object": "model", "created": chat.began, "owned_by": "headrace"} for name in chat.models]
         return JSONResponse({"object": "list", "data": rows})
 
-    @app.post("/v1/chat/completions", openapi_extra=_schema())
+    @app.post("/v1/chat/completions", responses=_REFUSALS, openapi_extra=body_schema(ChatBody))
     async def post_chat(request: Request) -> Response:
         """An answer of the current policy; `stream: true` returns server-sent events."""
         try:
@@ -196,8 +199,3 @@ def _refused(refusal: pb.ChatRefusal) -> ChatRefusedError:
 def _as_json(refused: ChatRefusedError) -> JSONResponse:
     headers = {"Retry-After": str(refused.retry_s)} if refused.retry_s else {}
     return JSONResponse(refused.body(), refused.status, headers=headers)
-
-
-def _schema() -> dict[str, object]:
-    content = {"application/json": {"schema": ChatBody.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}

@@ -3,8 +3,9 @@
 import json
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo, field_validator
 
+from headrace.wire.api.error_reply import ChatErrorReply
 from headrace.wire.json_text import read_strict
 from headrace.wire.v1 import rollout_pb2
 
@@ -25,20 +26,30 @@ class ChatRefusedError(Exception):
 
     def body(self) -> dict[str, object]:
         """The JSON body of the response."""
-        kind = "invalid_request_error" if self.status < 429 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code or None}}
+        return ChatErrorReply.of(self.status, self.message, self.code or None).model_dump()
 
 
 class StreamOptions(BaseModel):
     """`stream_options`."""
 
+    model_config = ConfigDict(strict=True)
+
     include_usage: bool = False
+
+
+def _as_asked(schema: dict[str, JsonValue]) -> None:
+    """Describes what the validators allow beyond the fields' types: null is a field's default, a text is one stop."""
+    fields = schema["properties"]
+    assert isinstance(fields, dict)
+    for name in fields.keys() - {"messages"}:
+        kinds: list[JsonValue] = [fields[name], {"type": "null"}]
+        fields[name] = {"anyOf": [*kinds, {"type": "string", "minLength": 1}] if name == "stop" else kinds}
 
 
 class ChatBody(BaseModel):
     """Supported fields of `POST /v1/chat/completions`. Known options without support must have their default value."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True, json_schema_extra=_as_asked)
 
     messages: list[dict[str, object]] = Field(min_length=1)
     model: str = ""
@@ -48,14 +59,14 @@ class ChatBody(BaseModel):
     top_p: float = Field(1.0, gt=0, le=1)
     stop: list[str] = []
     seed: int | None = None
-    n: Literal[1] = 1
+    n: int = Field(1, ge=1, le=1)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     logprobs: Literal[False] | None = None
     tools: list[object] = Field([], max_length=0)
     functions: list[object] = Field([], max_length=0)
-    frequency_penalty: Literal[0] = 0
-    presence_penalty: Literal[0] = 0
+    frequency_penalty: float = Field(0, ge=0, le=0)
+    presence_penalty: float = Field(0, ge=0, le=0)
     logit_bias: dict[str, float] = Field({}, max_length=0)
     response_format: dict[str, object] = {}
 
@@ -74,6 +85,14 @@ class ChatBody(BaseModel):
         if isinstance(stops, list) and (len(stops) > _MOST_STOPS or "" in stops):
             raise ValueError(f"at most {_MOST_STOPS} texts, none of them empty")
         return stops
+
+    @field_validator("logprobs", mode="before")
+    @classmethod
+    def _boolean(cls, value: object) -> object:
+        # A literal takes what equals it: 0, and 0.0.
+        if value is not None and not isinstance(value, bool):
+            raise ValueError("true or false")
+        return value
 
     @field_validator("response_format")
     @classmethod

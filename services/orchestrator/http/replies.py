@@ -1,14 +1,14 @@
 """Helpers of all routes: size-limited bodies, answers encoded beside the event loop, and refusals."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from headrace.wire.api.model import encode
+from headrace.wire.http.error_replies import error_response
 from headrace.wire.json_text import is_text, read_strict
 
 B = TypeVar("B", bound=BaseModel)
@@ -24,15 +24,15 @@ class RequestRefusedError(Exception):
         self.status, self.words = status, words
 
 
-async def refusal(_: Request, error: Exception) -> Response:
+async def refusal(request: Request, error: Exception) -> Response:
     """Exception handler: the response to a `RequestRefusedError`."""
     assert isinstance(error, RequestRefusedError)
-    return JSONResponse({"error": error.words}, error.status)
+    return error_response(request.url.path, error.status, error.words)
 
 
-async def busy(_: Request, error: Exception) -> Response:
+async def busy(request: Request, error: Exception) -> Response:
     """Exception handler: 503 when the disk or a thread was not done in time."""
-    return JSONResponse({"error": str(error)}, 503)
+    return error_response(request.url.path, 503, str(error))
 
 
 def answer(value: BaseModel | Sequence[BaseModel]) -> Response:
@@ -66,5 +66,18 @@ async def read_body(request: Request, kind: type[B]) -> B:
 
 def body_schema(kind: type[BaseModel]) -> dict[str, JsonValue]:
     """OpenAPI schema of a body: FastAPI does not see what `read_body` reads."""
-    content: JsonValue = {"application/json": {"schema": kind.model_json_schema()}}
+    schema = kind.model_json_schema()
+    content: JsonValue = {"application/json": {"schema": _inlined(schema, schema.pop("$defs", {}))}}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _inlined(schema: JsonValue, definitions: Mapping[str, JsonValue]) -> JsonValue:
+    """The schema without references: they are relative to a document that the OpenAPI description is not."""
+    if isinstance(schema, list):
+        return [_inlined(one, definitions) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    place = schema.get("$ref")
+    if isinstance(place, str):
+        return _inlined(definitions[place.removeprefix("#/$defs/")], definitions)
+    return {key: _inlined(one, definitions) for key, one in schema.items()}

@@ -25,6 +25,7 @@ from headrace.wire.access import process as process_access
 from headrace.wire.access.roles import Role
 from headrace.wire.entry import REFUSED, read_settings
 from headrace.wire.errors import ConfigError
+from headrace.wire.http import act_refusals
 from headrace.wire.rundir.layout import RunPaths
 
 _ASK_S = 5.0
@@ -57,7 +58,7 @@ def add_drain(app: FastAPI, replica: Drainable) -> None:
     Retiring cannot be undone, and other users of the machine reach the port, too.
     """
 
-    @app.post("/drain")
+    @app.post("/drain", responses=act_refusals(401))
     async def drain(request: Request) -> dict[str, int]:
         """Retires the replica; returns how many groups are still in flight."""
         caller = request.client.host if request.client else ""

@@ -186,12 +186,12 @@ class Updates:
         if not session.received or not self._digests_hold(session):
             return await self._quarantine(session, "what arrived does not have the digests of the plan")
         # If the installation is interrupted, it is unknown which weights are in place.
-        session.installed = True
+        before, session.installed = session.installed, True
         try:
             await self._engine.install(session.version, session.plan.weights_digest, deadline_s)
         except ContractError:
-            # Refused before anything was touched, unless the weights were received in place.
-            session.installed = self._engine.in_place
+            # Refused before anything was touched, which an earlier call may have done, or a transfer in place.
+            session.installed = before or self._engine.in_place
             raise
         found, refused = await self._checksums(deadline_s)
         compared = self.table.compare(found, [] if refused else checksums)

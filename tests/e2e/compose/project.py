@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from tests.http_tokens import bearer
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -34,6 +35,7 @@ class Project:
         self.folder = folder
         self.tag = tag
         self.port = free_port()
+        self._token = ""
         self._environment = {
             **os.environ,
             **variables,
@@ -109,9 +111,21 @@ class Project:
         found = {kind: docker(*words, "--quiet", "--filter", label).split() for kind, words in _KINDS.items()}
         return {kind: names for kind, names in found.items() if names}
 
+    def _viewer(self) -> dict[str, str]:
+        """The header with the viewer's token, which the orchestrator's container has."""
+        found = [one for one in self.containers() if service_of(one).startswith("orchestrator-")]
+        if not self._token and found:
+            # Not there while it starts.
+            done = subprocess.run(
+                ["docker", "exec", found[0]["Id"], "cat", "/run/user-tokens/viewer"],
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            self._token = done.stdout.strip()
+        return bearer(self._token)
+
     def _get_json(self, url: str) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=self._viewer()), timeout=10) as answer:
                 found: dict[str, Any] = json.loads(answer.read())
         except (OSError, ValueError):
             return {}

@@ -10,6 +10,7 @@ import httpx
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from headrace.wire.environment import inherited
+from tests.http_tokens import bearer_of, made_for
 
 DEADLINE_S = 60
 
@@ -24,6 +25,7 @@ class Shown:
 
     def start(self, *, wait: bool = True) -> None:
         argv = python("headrace.services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
+        argv += ("--token-file", str(made_for(self.run_dir, self.url)))
         with (self.run_dir / "dashboard.log").open("ab") as log:
             self._child = subprocess.Popen(argv, env=child_environment(inherited(), threads=1), stdout=log, stderr=log)
         end = time.monotonic() + DEADLINE_S
@@ -34,7 +36,8 @@ class Shown:
     def _is_ready(self) -> bool:
         """Whether all files that were there have been read."""
         try:
-            found = httpx.get(f"{self.url}/api/rollouts", params={"limit": 1}, trust_env=False, timeout=10)
+            url, headers = f"{self.url}/api/rollouts", bearer_of(self.url)
+            found = httpx.get(url, params={"limit": 1}, headers=headers, trust_env=False, timeout=10)
         except httpx.TransportError:
             return False
         return found.status_code == 200 and not found.json()["reading"]

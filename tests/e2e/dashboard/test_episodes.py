@@ -11,10 +11,14 @@ pytest.importorskip("playwright", reason="the python package playwright is not i
 
 from playwright.sync_api import Browser, expect
 
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import token_of
+from headrace.wire.rundir.layout import RunPaths
 from tests.browser import opened
 from tests.dashboard_run import write_run
 from tests.e2e.dashboard.shown import Shown
 from tests.e2e.episodes import holding_game, played_run
+from tests.http_tokens import remember
 from tests.played_run import write_played_step
 
 
@@ -81,6 +85,7 @@ def test_the_fleet_page_names_the_workers_and_what_their_episodes_wait_for(brows
     try:
         run.wait_until(lambda: any(one["waits"] for one in run.status().get("environments", [])), "an episode to wait")
         port = json.loads((run.run_dir / "run" / "orchestrator.json").read_text())["http_port"]
+        remember(f"http://127.0.0.1:{port}", token_of(RunPaths(run.run_dir).tokens, Role.VIEWER))
         with opened(browser, f"http://127.0.0.1:{port}/#/fleet") as page:
             card = page.locator("table.environments")
             expect(card).to_contain_text("environment-0")

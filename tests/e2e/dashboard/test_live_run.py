@@ -14,14 +14,18 @@ pytest.importorskip("playwright", reason="the python package playwright is not i
 
 from playwright.sync_api import Browser, Page, Route, expect
 
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import token_of
+from headrace.wire.rundir.layout import RunPaths
 from tests.browser import opened
 from tests.dead_letters import bury_prompts
 from tests.e2e.harness import TinyRun
+from tests.http_tokens import remember
 
 pytestmark = pytest.mark.e2e
 SLOW_MS = 60_000
 TOKEN = "tiny-runs-operator-token"
-ASKS_TOKEN = ["status of 401"]
+ASKS_TOKEN = ["status of 403"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
 @pytest.fixture(scope="module")
 def url(live: TinyRun) -> str:
     started = json.loads((live.run_dir / "run" / "orchestrator.json").read_text())
-    return f"http://127.0.0.1:{started['http_port']}"
+    address = f"http://127.0.0.1:{started['http_port']}"
+    remember(address, token_of(RunPaths(live.run_dir).tokens, Role.VIEWER))
+    return address
 
 
 def confirm(page: Page, button: str) -> str:
@@ -49,7 +55,7 @@ def confirm(page: Page, button: str) -> str:
     expect(dialog.locator(".said")).to_be_visible(timeout=SLOW_MS)
     token = dialog.get_by_label("Operator token")
     if token.count():
-        expect(dialog.locator(".said.bad")).to_contain_text("operator's token")
+        expect(dialog.locator(".said.bad")).to_contain_text("is for operator, not for viewer")
         token.fill(TOKEN)
         page.keyboard.press("Enter")
         expect(token).to_have_count(0, timeout=SLOW_MS)

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser import opened
 from tests.e2e.dashboard.shown import Shown
+from tests.http_tokens import bearer_of
 
 
 def test_ten_thousand_rows_are_browsed_with_few_drawn(browser: Browser, shown: Shown) -> None:
@@ -35,7 +36,8 @@ def test_filters_and_order_are_in_the_address(browser: Browser, shown: Shown) ->
         expect(page.get_by_role("columnheader", name="Tokens")).to_have_attribute("aria-sort", "descending")
         # Until the answer is here, the list before it is shown: it has such rows, too.
         wanted = {"step_from": 390, "reward_min": 1, "finish": "length"}
-        found = httpx.get(f"{shown.url}/api/rollouts", params=wanted, trust_env=False, timeout=60).json()["total"]
+        url, headers = f"{shown.url}/api/rollouts", bearer_of(shown.url)
+        found = httpx.get(url, params=wanted, headers=headers, trust_env=False, timeout=60).json()["total"]
         expect(page.locator(".page-head")).to_have_text(f"Rollouts{found} rollouts")
         page.reload()
         expect(page.locator(".page-head")).to_have_text(f"Rollouts{found} rollouts")

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import opened
 from tests.dashboard_run import write_metrics, write_rollout_file, write_run
 from tests.e2e.dashboard.shown import Shown
+from tests.http_tokens import bearer_of
 from tests.waiting import until
 
 STEPS = 100
@@ -121,7 +122,9 @@ def test_who_leaves_while_typing_takes_nothing_along(browser: Browser, shown: Sh
 @pytest.mark.long
 def test_a_list_that_grows_above_does_not_shift_below(browser: Browser, going: Shown) -> None:
     def asked(**params: int) -> Any:
-        return httpx.get(f"{going.url}/api/rollouts", params=params, trust_env=False, timeout=30).json()
+        return httpx.get(
+            f"{going.url}/api/rollouts", params=params, headers=bearer_of(going.url), trust_env=False, timeout=30
+        ).json()
 
     with opened(browser, f"{going.url}/#/rollouts") as page:
         expect(page.locator(".page-head")).to_contain_text("800 rollouts")
@@ -142,7 +145,10 @@ def test_of_what_is_long_the_beginning_is_drawn_until_all_is_wanted(browser: Bro
     rows[1] |= {"token_ids": None, "logprobs": None, "completion": "A" * 60_000 + "end", "components": '{"a": NaN}'}
     pq.write_table(pa.Table.from_pylist(rows), path)
     group = f"{going.url}/api/rollouts/9001/2000"
-    until(lambda: httpx.get(group, trust_env=False, timeout=30).status_code == 200, "the group to be read")
+    until(
+        lambda: httpx.get(group, headers=bearer_of(group), trust_env=False, timeout=30).status_code == 200,
+        "the group to be read",
+    )
     with opened(browser, f"{going.url}/#/rollouts/9001/2000") as page:
         first, second = page.get_by_label("Rollout 0", exact=True), page.get_by_label("Rollout 1", exact=True).first
         expect(first).to_contain_text("The first 10,000 of 12,000 tokens are shown", timeout=SLOW_MS)

@@ -58,7 +58,12 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
-STATUS = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080/api/status').read().decode())"
+STATUS = """
+import pathlib, urllib.request
+headers = {'Authorization': 'Bearer ' + pathlib.Path('/run/secrets/user-tokens/operator').read_text().strip()}
+asked = urllib.request.Request('http://127.0.0.1:8080/api/status', headers=headers)
+print(urllib.request.urlopen(asked, timeout=20).read().decode())
+"""
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,12 @@ import httpx
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import make_tokens, token_of
 from headrace.wire.environment import inherited
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import RunTable
+from tests.http_tokens import remember
 
 
 class Served:
@@ -21,6 +25,8 @@ class Served:
         self.run_dir, self.port = run_dir, pick_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self._child: subprocess.Popen[bytes] | None = None
+        make_tokens(RunPaths(run_dir).tokens)
+        remember(self.url, token_of(RunPaths(run_dir).tokens, Role.ANNOTATOR))
         (run_dir / "config").mkdir(exist_ok=True)
         settings = OrchestratorSettings(run=RunTable(id="judged"), run_dir=run_dir)
         (run_dir / "config" / "orchestrator.json").write_text(settings.model_dump_json())

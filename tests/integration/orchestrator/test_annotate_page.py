@@ -13,6 +13,7 @@ pytest.importorskip("playwright", reason="the python package playwright is not i
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from tests.annotation import write_prompts, write_run, write_step
+from tests.http_tokens import bearer_of, script
 from tests.integration.orchestrator.served import Served
 
 PATIENCE_MS = 60_000
@@ -39,6 +40,7 @@ def opened(browser: Browser, served: Served, name: str, **options: Any) -> Itera
     """A page of an annotator of their own browser; errors on it, and requests to elsewhere, fail the test."""
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE_MS)
+    context.add_init_script(script(served.url))
     page, errors = context.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda one: errors.append(one.text) if one.type in ("error", "warning") else None)
@@ -130,7 +132,9 @@ def test_two_annotators_see_how_far_they_agree(browser: Browser, served: Served)
         for number in range(4):
             expect(page.locator("#choose-left")).to_be_enabled()
             pair = page.evaluate(
-                "async () => (await (await fetch('/api/annotation/next?annotator=bob')).json()).pair.id"
+                "async (headers) => "
+                "(await (await fetch('/api/annotation/next?annotator=bob', { headers })).json()).pair.id",
+                bearer_of(served.url),
             )
             choice = said[pair] if number < 3 else "tie"
             judge(page, {"left": "1", "right": "2", "tie": "t"}[choice])
@@ -231,6 +235,7 @@ def test_nobody_judges_without_a_name(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()
     context = browser.new_context()
+    context.add_init_script(script(served.url))
     page = context.new_page()
     page.goto(f"{served.url}/annotate")
     for _ in range(3):  # A browser lets a second Escape close what a first one may not.

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urljoin
 
 import httpx
 import pytest
@@ -15,9 +16,11 @@ import pytest
 from headrace.cli.annotate import live_page
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
+from headrace.wire.access.roles import Role
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from tests.annotation import write_run
+from tests.http_tokens import bearer, of_run
 from tests.integration.orchestrator.served import Served
 from tests.variants import keep
 
@@ -45,7 +48,12 @@ def test_it_tells_the_url_keeps_votes_and_ends_with_ctrl_c(tmp_path: Path, serve
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+", line)
         assert found, line + (process.stderr.read() if process.stderr else "")
+        token = line.partition("#token=")[2].split()[0]
+        assert bearer(token) == of_run(tmp_path, Role.ANNOTATOR)
         with httpx.Client(base_url=found[0], trust_env=False) as http:
+            asked = http.get("/api/annotation/next", params={"annotator": "ann"})
+            assert asked.status_code == 401
+            http.headers.update(bearer(token))
             pair = http.get("/api/annotation/next", params={"annotator": "ann"}).json()["pair"]["id"]
             body = {"annotator": "ann", "pair": pair, "choice": "left"}
             vote = http.post("/api/annotation/votes", json=body, headers={"Origin": found[0]})
@@ -96,6 +104,9 @@ def test_a_script_is_told_the_url_on_one_line(tmp_path: Path, served: Served, ve
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert httpx.get(url, trust_env=False).status_code == httpx.codes.OK
+        api, headers = urljoin(url, "/api/annotation/summary"), bearer(url.partition("#token=")[2])
+        assert httpx.get(api, trust_env=False).status_code == httpx.codes.UNAUTHORIZED
+        assert httpx.get(api, headers=headers, trust_env=False).status_code == httpx.codes.OK
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=60)
         assert process.returncode == 0 and not rest and url in said

@@ -24,6 +24,7 @@ from headrace.wire.http import admin_app, serve_http
 from headrace.wire.rpc import RpcServer, serve
 from headrace.wire.v1 import orchestrator_pb2, rollout_pb2_grpc
 from headrace.wire.v1 import rollout_pb2 as pb
+from tests.http_tokens import any_role
 
 ASKED = {"messages": [{"role": "user", "content": "1+1="}]}
 SERVING, UPDATING = orchestrator_pb2.REPLICA_STATE_SERVING, orchestrator_pb2.REPLICA_STATE_UPDATING
@@ -69,7 +70,7 @@ class Orchestrator:
         self.registry, self.clients = Registry(60.0), Clients()
         self.operator_requests = OperatorRequests(Store(folder / "state.sqlite"))
         self.chat = ChatRoutes(settings, self.registry, self.clients, self.operator_requests)
-        self.app = admin_app("orchestrator", lambda: None, policy=page_policy("127.0.0.1"))
+        self.app = admin_app("orchestrator", lambda: None, policy=page_policy("127.0.0.1", any_role))
         add_chat(self.app, self.chat)
         self._servers: list[RpcServer] = []
 

@@ -22,16 +22,39 @@ for number in range(3):
 """
 
 
-@pytest.mark.parametrize("point", ["vote.written", "vote.synced"])
-def test_a_killed_write_leaves_whole_lines_and_all_that_were_answered(tmp_path: Path, point: str) -> None:
+@pytest.fixture
+def points(tmp_path: Path) -> Path:
+    """The folder of the failpoints."""
     for kind in ("armed", "reached", "struck"):
-        (tmp_path / kind).mkdir()
-    (tmp_path / "armed" / f"orchestrator.{point}").write_text("1")
-    made = subprocess.run(
-        [sys.executable, "-P", "-c", WRITES, str(tmp_path), str(tmp_path)], capture_output=True, check=False
+        (tmp_path / "points" / kind).mkdir(parents=True)
+    return tmp_path / "points"
+
+
+def write(run_dir: Path, points: Path) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-P", "-c", WRITES, str(run_dir), str(points)], capture_output=True, check=False
     )
+
+
+@pytest.mark.parametrize("point", ["vote.written", "vote.synced"])
+def test_a_killed_write_leaves_whole_lines_and_all_that_were_answered(tmp_path: Path, points: Path, point: str) -> None:
+    (points / "armed" / f"orchestrator.{point}").write_text("1")
+    made = write(tmp_path, points)
     assert (made.returncode, made.stdout.split()) == (-signal.SIGKILL, [b"0"]), made.stderr
     log = VoteLog(tmp_path)
     # The second write was not answered: the kernel has it, as only this process died.
     assert [record["pair"] for record in log.records] == ["0", "0", "1", "1"]
+    log.close()
+
+
+@pytest.mark.parametrize("point", ["sync.before", "sync.done"])
+def test_a_killed_start_leaves_votes_that_the_next_start_adds_to(tmp_path: Path, points: Path, point: str) -> None:
+    assert write(tmp_path, points).returncode == 0
+    (points / "armed" / f"orchestrator.{point}").write_text("0")
+    killed = write(tmp_path, points)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, b""), killed.stderr
+    assert (points / "struck" / f"orchestrator.{point}").exists()
+    assert write(tmp_path, points).returncode == 0
+    log = VoteLog(tmp_path)
+    assert [record["pair"] for record in log.records] == [*"001122"] * 2
     log.close()

@@ -13,7 +13,11 @@ import pytest
 from headrace.services.orchestrator.app import serve
 from headrace.services.orchestrator.issuing.prompts import COLUMNS
 from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.wire.access import process
+from headrace.wire.access.roles import Role
 from headrace.wire.rpc import RpcServer
+from headrace.wire.rundir.layout import RunPaths
+from tests.http_tokens import of_run
 from tests.ports import free_port
 from tests.valkey import Valkey
 
@@ -34,11 +38,11 @@ def settings_of(folder: Path, valkey: Valkey) -> OrchestratorSettings:
     )
 
 
-async def listen(url: str, begun: asyncio.Event) -> None:
+async def listen(url: str, headers: dict[str, str], begun: asyncio.Event) -> None:
     """Until the stream ends."""
     async with (
         httpx.AsyncClient(trust_env=False, timeout=60) as http,
-        http.stream("GET", f"{url}/api/events") as answer,
+        http.stream("GET", f"{url}/api/events", headers=headers) as answer,
     ):
         async for _ in answer.aiter_lines():
             begun.set()
@@ -59,6 +63,7 @@ async def test_a_page_keeps_its_stream_until_it_can_ask_for_no_other(
 
     monkeypatch.setattr(RpcServer, "stop", take_a_while)
     url, begun = f"http://127.0.0.1:{settings.http_port}", asyncio.Event()
+    process.use(Role.ORCHESTRATOR, RunPaths(tmp_path).tokens, makes=True)
     service = asyncio.create_task(serve(settings))
     async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as http:
         while True:
@@ -67,9 +72,10 @@ async def test_a_page_keeps_its_stream_until_it_can_ask_for_no_other(
                 break
             except httpx.TransportError:
                 await asyncio.sleep(0.05)
-    page = asyncio.create_task(listen(url, begun))
+    page = asyncio.create_task(listen(url, of_run(tmp_path), begun))
     await asyncio.wait_for(begun.wait(), 60)
     signal.raise_signal(signal.SIGTERM)
     assert await asyncio.wait_for(service, 60) == 0
     await asyncio.wait_for(page, 60)
     assert kept == [True]
+    process.forget()

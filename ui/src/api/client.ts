@@ -1,7 +1,9 @@
 // What the dashboard asks of the orchestrator it came from.
 
+import { authorization, isTokenWanted, refusal } from "./token";
+import type { ErrorReply } from "./types";
+
 const DEADLINE_MS = 20_000;
-const TOKEN_KEY = "headrace.operator_token";
 
 export type Query = Record<string, string | number | undefined>;
 
@@ -26,11 +28,6 @@ export function reasonOf(error: unknown): string {
   return "The orchestrator does not answer.";
 }
 
-/** Kept for this tab only. */
-export function keepToken(token: string): void {
-  sessionStorage.setItem(TOKEN_KEY, token);
-}
-
 export function address(path: string, query: Query = {}): string {
   const pairs = Object.entries(query).flatMap(([key, value]) =>
     value === undefined || value === "" ? [] : [[key, String(value)]],
@@ -44,27 +41,33 @@ async function ask<T>(path: string, options: RequestInit, signal?: AbortSignal):
     redirect: "error",
     signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
     ...options,
+    headers: { ...authorization(), ...options.headers },
   });
   if (!answer.ok) {
     const found: unknown = await answer.json().catch(() => null);
-    const { error, detail } = (found ?? {}) as { error?: string; detail?: unknown };
-    const words = error ?? (typeof detail === "string" ? detail : `The orchestrator answered ${answer.status}.`);
-    throw new Refused(answer.status, words);
+    const { error } = (found ?? {}) as Partial<ErrorReply>;
+    throw new Refused(answer.status, error ?? `The orchestrator answered ${answer.status}.`);
   }
   // Rejects where the body is cut short, as by who no longer wants it.
   return (await answer.json()) as T;
 }
 
-export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return ask<T>(address(path, query), {}, signal);
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  try {
+    return await ask<T>(address(path, query), {}, signal);
+  } catch (error) {
+    if (error instanceof Refused && isTokenWanted(error.status)) {
+      refusal.value = error.message;
+    }
+    throw error;
+  }
 }
 
 /** Does something to the run; resolves with what was said. */
 export async function act(path: string, body: Record<string, unknown> = {}): Promise<string> {
-  const token = sessionStorage.getItem(TOKEN_KEY);
   const { said } = await ask<{ said: string }>(path, {
     method: "POST",
-    headers: { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) },
+    headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
   return said;

@@ -1,5 +1,7 @@
 // Server-sent events over fetch: unlike EventSource it shows heartbeats, refusals and the moment of the last sign of life.
 
+import { authorization } from "./token";
+
 export interface ServerEvent {
   id: string;
   type: string;
@@ -53,7 +55,7 @@ export async function listen(
   signal: AbortSignal,
   heard: (events: ServerEvent[]) => void,
 ): Promise<void> {
-  const headers: Record<string, string> = { Accept: "text/event-stream" };
+  const headers: Record<string, string> = { Accept: "text/event-stream", ...authorization() };
   if (lastId) {
     headers["Last-Event-ID"] = lastId;
   }

@@ -38,6 +38,7 @@ export type Queues = Schemas["QueueList"];
 export type DeadLetter = Schemas["DeadLetterRow"];
 export type DeadPage = Schemas["DeadLetterPage"];
 
+export type ErrorReply = Schemas["ErrorReply"];
 export type RunEntry = Schemas["RunRow"];
 export type ComparedRun = Schemas["ComparedRun"];
 export type ConfigKey = Schemas["ConfigKey"];

@@ -3,7 +3,8 @@
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 
-import { act, keepToken, reasonOf, Refused } from "../api/client";
+import { act, reasonOf, Refused } from "../api/client";
+import { isTokenWanted, keepToken } from "../api/token";
 import { Dialog } from "./dialog";
 
 export interface NumberInput {
@@ -42,7 +43,7 @@ async function send(asked: Act, number: number): Promise<Answer> {
     asked.onDone?.();
     return { said };
   } catch (error) {
-    return { refused: reasonOf(error), needsToken: error instanceof Refused && error.status === 401 };
+    return { refused: reasonOf(error), needsToken: error instanceof Refused && isTokenWanted(error.status) };
   }
 }
 

@@ -4,6 +4,7 @@ import { batch, signal } from "@preact/signals";
 
 import { get } from "../api/client";
 import { listen, type ServerEvent } from "../api/sse";
+import { refusal } from "../api/token";
 import type { Evaluation, LogLine, Row, Status } from "../api/types";
 
 const SILENCE_MS = 25_000; // The service sends a heartbeat every 10 s.
@@ -100,9 +101,9 @@ async function loadOnce(): Promise<void> {
   });
 }
 
-/** Follows the run for as long as the page is open. */
-export async function follow(): Promise<never> {
-  for (let tries = 0; ; ) {
+/** Follows the run for as long as the page is open and may read it: with another token the page is loaded anew. */
+export async function follow(): Promise<void> {
+  for (let tries = 0; refusal.value === null; ) {
     try {
       await loadOnce();
       await listenOnce(() => {

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import * as name from "./name.js";
 import * as theme from "./theme.js";
+import * as token from "./token.js";
 import * as view from "./view.js";
 
 const KEYS = { 1: "left", ArrowLeft: "left", 2: "right", ArrowRight: "right", t: "tie", s: "skip", u: "undo" };
@@ -11,6 +12,7 @@ const LOOK_MS = 4_000;
 const MARK_MS = 140;
 
 const state = { annotator: name.known(), turn: null, isBusy: false };
+const isAsking = () => name.isAsking() || token.isAsking();
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 function draw() {
@@ -123,7 +125,7 @@ const askName = () =>
 
 function press(event) {
   const what = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-  if (!what || event.repeat || event.ctrlKey || event.metaKey || event.altKey || name.isAsking()) {
+  if (!what || event.repeat || event.ctrlKey || event.metaKey || event.altKey || isAsking()) {
     return;
   }
   event.preventDefault();
@@ -134,7 +136,7 @@ function press(event) {
 }
 
 async function lookAround() {
-  if (document.hidden || !state.annotator || name.isAsking()) {
+  if (document.hidden || !state.annotator || isAsking()) {
     return;
   }
   if (state.turn !== null && state.turn.pair === null) {
@@ -150,6 +152,10 @@ async function begin() {
   document.getElementById("who").addEventListener("click", askName);
   for (const button of document.querySelectorAll("[data-choice]")) {
     button.addEventListener("click", () => choose(button.dataset.choice));
+  }
+  if (!token.isKnown()) {
+    token.ask("");
+    return;
   }
   if (state.annotator) {
     view.drawName(state.annotator);

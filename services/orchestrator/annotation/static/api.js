@@ -1,5 +1,7 @@
 // What the page asks of the service it came from.
 
+import * as token from "./token.js";
+
 const DEADLINE_MS = 10_000;
 
 /** The service has answered, and said no. */
@@ -21,8 +23,12 @@ async function ask(path, options = {}) {
     redirect: "error",
     signal: AbortSignal.timeout(DEADLINE_MS),
     ...options,
+    headers: { ...token.authorization(), ...options.headers },
   });
   const found = await answer.json();
+  if (answer.status === 401 || answer.status === 403) {
+    token.ask(token.isKnown() ? found.error : "");
+  }
   if (!answer.ok) {
     throw new Refused(answer.status, found.error ?? `status ${answer.status}`);
   }

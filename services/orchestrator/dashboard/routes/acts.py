@@ -10,9 +10,14 @@ from headrace.services.orchestrator.http.replies import RequestRefusedError, ans
 from headrace.services.orchestrator.state.operator import Operator
 from headrace.wire.api.actions import Said
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.http import act_refusals
 
 ENDED = "no process of this run is alive, only its files are shown; continue it with `headrace train --resume`"
-Who = Annotated[str, Field(pattern=r"^\w[\w .@-]{0,39}$")]
+# JSON schema reads `\w` as ASCII; the names of people are in all scripts.
+_LETTERS = r"\p{L}\p{M}\p{N}_"
+Who = Annotated[str, Field(pattern=rf"^[{_LETTERS}][{_LETTERS} .@-]{{0,39}}$")]
+ACT = act_refusals(400, 401, 409, 422)
+"""Refusals of an action."""
 
 
 class Act(BaseModel):
@@ -45,37 +50,37 @@ def add_acts(app: FastAPI, operator: Operator | None) -> None:
             raise RequestRefusedError(409, ENDED)
         return operator
 
-    @app.post("/api/actions/pause", response_model=Said, openapi_extra=body_schema(Act))
+    @app.post("/api/actions/pause", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
     async def post_pause(request: Request) -> Response:
         """Stops issuing new prompts."""
         act = await read_body(request, Act)
         return await said(acting().pause(act.who))
 
-    @app.post("/api/actions/resume", response_model=Said, openapi_extra=body_schema(Act))
+    @app.post("/api/actions/resume", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
     async def post_resume(request: Request) -> Response:
         """Resumes issuing prompts."""
         act = await read_body(request, Act)
         return await said(acting().resume(act.who))
 
-    @app.post("/api/actions/checkpoint", response_model=Said, openapi_extra=body_schema(Act))
+    @app.post("/api/actions/checkpoint", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
     async def post_checkpoint(request: Request) -> Response:
         """Requests a checkpoint after the trainer's current step."""
         act = await read_body(request, Act)
         return await said(acting().checkpoint(act.who))
 
-    @app.post("/api/actions/stop", response_model=Said, openapi_extra=body_schema(Act))
+    @app.post("/api/actions/stop", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
     async def post_stop(request: Request) -> Response:
         """Requests that the trainer finish its step, write a checkpoint and exit."""
         act = await read_body(request, Act)
         return await said(acting().stop(act.who))
 
-    @app.post("/api/actions/scale", response_model=Said, openapi_extra=body_schema(Scale))
+    @app.post("/api/actions/scale", response_model=Said, responses=ACT, openapi_extra=body_schema(Scale))
     async def post_scale(request: Request) -> Response:
         """Sets the number of replicas of a service."""
         act = await read_body(request, Scale)
         return await said(acting().scale(act.service, act.count, act.who))
 
-    @app.post("/api/actions/drain", response_model=Said, openapi_extra=body_schema(Drain))
+    @app.post("/api/actions/drain", response_model=Said, responses=ACT, openapi_extra=body_schema(Drain))
     async def post_drain(request: Request) -> Response:
         """Drains a replica, or ends its drain."""
         act = await read_body(request, Drain)

@@ -6,6 +6,7 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.http.replies import answer
 from headrace.wire.api.fleet import Fleet
 from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus
+from headrace.wire.http import read_refusals
 
 _PUBLICATIONS = 50
 
@@ -13,22 +14,22 @@ _PUBLICATIONS = 50
 def add_fleet(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
 
-    @app.get("/api/status", response_model=RunStatus)
+    @app.get("/api/status", response_model=RunStatus, responses=read_refusals(401))
     async def get_status() -> Response:
         """The whole run in one object."""
         return answer(board.source.status())
 
-    @app.get("/api/evals", response_model=list[EvaluationRow])
+    @app.get("/api/evals", response_model=list[EvaluationRow], responses=read_refusals(401))
     async def get_evals() -> Response:
         """All evaluations so far."""
         return answer(board.source.evals())
 
-    @app.get("/api/replicas", response_model=list[ReplicaStatus])
+    @app.get("/api/replicas", response_model=list[ReplicaStatus], responses=read_refusals(401))
     async def get_replicas() -> Response:
         """Replicas with a live lease."""
         return answer(board.source.replicas())
 
-    @app.get("/api/fleet", response_model=Fleet)
+    @app.get("/api/fleet", response_model=Fleet, responses=read_refusals(401))
     async def get_fleet() -> Response:
         """Replicas, trainer, and the last publications, newest first."""
         source = board.source

@@ -10,6 +10,7 @@ from headrace.services.orchestrator.dashboard.readers.group_view import COLUMNS,
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.rollouts import DamagedStep, GroupView, RolloutPage
 from headrace.wire.errors import DataError
+from headrace.wire.http import read_refusals
 
 _MOST_TEXT = 200
 _MOST_DAMAGED = 20
@@ -18,7 +19,7 @@ _MOST_DAMAGED = 20
 def add_rollouts(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
 
-    @app.get("/api/rollouts", response_model=RolloutPage)
+    @app.get("/api/rollouts", response_model=RolloutPage, responses=read_refusals(401, 422, 503))
     async def get_rollouts(
         step_from: int | None = None,
         step_to: int | None = None,
@@ -54,7 +55,9 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
             )
         )
 
-    @app.get("/api/rollouts/{step}/{group_index}", response_model=GroupView)
+    @app.get(
+        "/api/rollouts/{step}/{group_index}", response_model=GroupView, responses=read_refusals(401, 404, 422, 503)
+    )
     async def get_group(step: int, group_index: int) -> Response:
         """All rollouts of a group, token by token."""
         try:

@@ -24,6 +24,7 @@ from headrace.services.orchestrator.dashboard.routes.series import MOST_NAMES, s
 from headrace.services.orchestrator.http.replies import RequestRefusedError, on_thread
 from headrace.wire.api.runs import ComparedRun, RunComparison, RunRow
 from headrace.wire.errors import ConfigError
+from headrace.wire.http import read_refusals
 from headrace.wire.rundir.layout import RunPaths
 
 _MOST_RUNS = 8
@@ -55,7 +56,7 @@ def add_runs(app: FastAPI, board: Board) -> None:
     run_dir = board.files.run_dir.resolve()
     siblings = Siblings()
 
-    @app.get("/api/runs", response_model=list[RunRow])
+    @app.get("/api/runs", response_model=list[RunRow], responses=read_refusals(401))
     async def get_runs() -> Response:
         """All sibling runs, newest first."""
         state, now = board.source.state(), time.time()
@@ -66,7 +67,7 @@ def add_runs(app: FastAPI, board: Board) -> None:
 
         return await on_thread(rows)
 
-    @app.get("/api/compare", response_model=RunComparison)
+    @app.get("/api/compare", response_model=RunComparison, responses=read_refusals(401, 404, 422, 503))
     async def get_compare(
         runs: str, names: str = "reward_mean", points: Annotated[int, Query(ge=4, le=5000)] = 500
     ) -> Response:

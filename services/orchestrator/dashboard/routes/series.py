@@ -14,6 +14,7 @@ from headrace.services.orchestrator.dashboard.readers.thin import thin
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.series import CurvePoints, LogRecord, MetricSeries
 from headrace.wire.api.status import EvaluationRow
+from headrace.wire.http import read_refusals
 
 MOST_NAMES = 64
 _MOST_POINTS = 20_000
@@ -24,7 +25,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 def add_curves(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
 
-    @app.get("/api/series", response_model=MetricSeries)
+    @app.get("/api/series", response_model=MetricSeries, responses=read_refusals(401, 422))
     async def get_series(
         names: str = "",
         points: Annotated[int, Query(ge=4, le=_MOST_POINTS)] = 1000,
@@ -38,7 +39,7 @@ def add_curves(app: FastAPI, board: Board) -> None:
         rows, evals = board.files.curves.rows, board.files.evals.all
         return await on_thread(lambda: series_view(rows, wanted, points, first, last, evals))
 
-    @app.get("/api/events", response_class=StreamingResponse)
+    @app.get("/api/events", response_class=StreamingResponse, responses=read_refusals(401, 422, 503))
     async def get_events(after: str = "", last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
         """Server-sent events: status, step, eval, log; `resync` = reload the series."""
         if board.feed.is_full:
@@ -48,7 +49,7 @@ def add_curves(app: FastAPI, board: Board) -> None:
         stream = board.feed.listen(lambda: board.missed(known))
         return StreamingResponse(stream, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
-    @app.get("/api/log", response_model=list[LogRecord])
+    @app.get("/api/log", response_model=list[LogRecord], responses=read_refusals(401, 422))
     async def get_log(limit: Annotated[int, Query(ge=0, le=2000)] = 200) -> Response:
         """Run-level events, newest first."""
         return answer(board.files.log.newest(limit))

@@ -15,6 +15,7 @@ from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from headrace.wire.environment import inherited
 from tests.dashboard_run import write_metrics, write_run
+from tests.http_tokens import bearer_of, made_for
 
 STEPS = 50
 _READY_S = 60
@@ -30,6 +31,7 @@ class Server:
 
     def start(self) -> None:
         argv = python("headrace.services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
+        argv += ("--token-file", str(made_for(self.run_dir.parent, self.url)))
         with (self.run_dir / "log").open("ab") as log:
             self.child = subprocess.Popen(argv, env=child_environment(inherited(), threads=1), stdout=log, stderr=log)
         end = time.monotonic() + _READY_S
@@ -50,9 +52,16 @@ class Server:
         self.child.wait(30)
         return time.monotonic() - begin
 
+    def request(self, target: str) -> bytes:
+        """A request in its bytes."""
+        head = bearer_of(self.url) | {"Host": f"127.0.0.1:{self.port}"}
+        return "".join(
+            [f"GET {target} HTTP/1.1\r\n", *(f"{key}: {value}\r\n" for key, value in head.items()), "\r\n"]
+        ).encode()
+
     def events(self, after: int | None) -> Iterator[tuple[str, str, str]]:
         """(id, kind, data), until the stream ends."""
-        headers = {} if after is None else {"Last-Event-ID": f"s{after}"}
+        headers = bearer_of(self.url) | ({} if after is None else {"Last-Event-ID": f"s{after}"})
         with (
             httpx.Client(trust_env=False, timeout=20) as http,
             http.stream("GET", f"{self.url}/api/events", headers=headers) as answer,
@@ -112,7 +121,7 @@ def test_no_more_than_so_many_listen(server: Server) -> None:
     for _ in range(70):
         one = socket.create_connection(("127.0.0.1", server.port))
         one.settimeout(10)
-        one.sendall(f"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        one.sendall(server.request("/api/events"))
         head = one.recv(12).decode()
         refused += head.endswith("503")
         held.append(one)
@@ -142,7 +151,7 @@ def test_clients_that_listen_or_have_stopped_reading_do_not_hold_the_end_up(serv
     for _ in range(3):
         one = socket.create_connection(("127.0.0.1", server.port))
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.sendall(f"GET /api/events?after=s1 HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        one.sendall(server.request("/api/events?after=s1"))
         stuck.append(one)
     listening = server.events(None)
     assert next(listening)[1] == "status"
@@ -154,6 +163,7 @@ def test_clients_that_listen_or_have_stopped_reading_do_not_hold_the_end_up(serv
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     argv = python("headrace.services.orchestrator.dashboard", str(tmp_path / "none"))
+    argv += ("--token-file", str(made_for(tmp_path, "http://127.0.0.1:1")))
     done = subprocess.run(argv, env=child_environment(inherited(), threads=1), capture_output=True, timeout=60)
     assert done.returncode == 2 and b"is not a run directory" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -14,11 +14,15 @@ from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError, TransientError
 from tests.status import status_json
 
+heard: list[str | None] = []
+"""What the requests had for a token."""
+
 
 @contextmanager
 def serving(body: bytes, status: int = 200) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            heard.append(self.headers["Authorization"])
             self.send_response(status)
             self.end_headers()
             self.wfile.write(body)
@@ -64,6 +68,24 @@ def test_an_orchestrator_of_another_version_is_named_with_the_way_out() -> None:
 def test_what_is_no_orchestrator_is_named(body: bytes, status: int) -> None:
     with serving(body, status) as url, pytest.raises(ConfigError, match="is no orchestrator"):
         look_at(url)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_orchestrator_that_wants_another_token_is_no_other_thing(status: int) -> None:
+    with (
+        serving(b'{"error": "no"}', status) as url,
+        pytest.raises(ConfigError, match="give its file with --token-file"),
+    ):
+        look_at(url, "wrong")
+
+
+def test_a_token_goes_along() -> None:
+    with serving(json.dumps(status_json()).encode()) as url:
+        assert look_where(None, url, "a-viewers-token").url == url
+    assert heard[-1] == "Bearer a-viewers-token"
+    with serving(json.dumps(status_json()).encode()) as url:
+        look_where(None, url)
+    assert heard[-1] is None
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://host", "http://", "nonsense"])

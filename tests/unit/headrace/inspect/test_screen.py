@@ -47,6 +47,10 @@ STATUS = {
         "deadline_s": 120.0,
     },
 }
+DASHBOARD = (
+    "dashboard: http://127.0.0.1:8080/ as long as the run lives "
+    "(`headrace dashboard {run_dir}` prints the link with its token)"
+)
 SERVICES = dict.fromkeys(
     ("broker", "orchestrator", "trainer", "rollout-0", "rollout-1", "rollout-2", "reward"), "ready"
 )
@@ -131,7 +135,7 @@ def test_the_dashboards_address_is_the_last_line_of_the_start(tmp_path: Path) ->
         "the broker's folder was put aside",
         "starting: orchestrator starting, trainer starting",
         "starting: orchestrator ready, trainer starting",
-        "dashboard: http://127.0.0.1:8080/ as long as the run lives",
+        DASHBOARD.format(run_dir=tmp_path),
         "step 1  reward 0.250",
     ]
 
@@ -141,7 +145,7 @@ def test_on_a_terminal_it_stands_above_the_table(tmp_path: Path) -> None:
     screen = begin_screen(tmp_path, 8080, Output(Console(file=shown, force_terminal=True, highlight=False), json=False))
     screen.show(View(None, SERVICES, (), started=False))
     screen.close()
-    before, _, after = shown.getvalue().partition("dashboard: http://127.0.0.1:8080/ as long as the run lives\n")
+    before, _, after = shown.getvalue().replace("\n", "").partition(DASHBOARD.format(run_dir=tmp_path))
     assert before == "" and "orchestrator" in after
 
 

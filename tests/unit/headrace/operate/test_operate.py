@@ -9,7 +9,10 @@ import pytest
 from headrace.operate.client import OrchestratorClient, find_client, read_answer
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.ports import pick_ports
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import make_tokens
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.layout import RunPaths
 
 FACE = OrchestratorClient("http://127.0.0.1:8080")
 
@@ -27,6 +30,12 @@ def test_a_live_run_is_asked_at_its_orchestrators_port(run_dir: Path) -> None:
         find_client(run_dir)
     (run_dir / "run" / "orchestrator.json").write_text(json.dumps({"http_port": 4321}))
     assert find_client(run_dir) == OrchestratorClient("http://127.0.0.1:4321")
+    given = run_dir / "given"
+    given.write_text("the-token-of-another-run")
+    assert find_client(run_dir, token_file=given).token == "the-token-of-another-run"
+    make_tokens(RunPaths(run_dir).tokens)
+    own = (RunPaths(run_dir).tokens / Role.OPERATOR).read_text()
+    assert find_client(run_dir).token == find_client(run_dir, token_file=given).token == own
     lock.release()
     with pytest.raises(ConfigError, match=r"no run is alive .* --url"):
         find_client(run_dir)
@@ -84,6 +93,8 @@ def test_a_token_goes_along_and_a_file_without_one_is_refused(tmp_path: Path) ->
         (401, {"error": "a token"}, ConfigError, "--token-file"),
         (403, {"error": "not ours"}, ConfigError, "refuses: not ours"),
         (404, {"detail": "Not Found"}, ConfigError, "as new as this command"),
+        (404, {"error": "there is no route '/api/x'"}, ConfigError, "as new as this command"),
+        (404, {"error": "there is no replica 'x'"}, ConfigError, "there is no replica 'x'"),
         (503, {"error": "the broker is away"}, TransientError, "the broker is away"),
         (502, "<html>", TransientError, "502"),
     ],

@@ -102,7 +102,7 @@ async def test_a_scorer_that_is_down_is_told_as_such_and_shows_in_readyz() -> No
     async for one in client(rubrics(scripted("down"))):
         found = await one.post("/score", json={"samples": [{"completion": "x"}]})
         assert found.status_code == 503 and int(found.headers["retry-after"]) >= 1
-        assert "connection refused" in found.json()["detail"]
+        assert "connection refused" in found.json()["error"]
         ready = await one.get("/readyz")
         assert ready.status_code == 503 and "down is down" in ready.json()["reason"]
 
@@ -172,7 +172,7 @@ async def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character()
     async for one in client(rubrics(scripted("seen"))):
         for half in (b'"\\ud800"', b'"\xed\xa0\x80"'):
             found = await one.post("/score", content=b'{"samples": [{"completion": %s}]}' % half, headers=JSON)
-            assert found.status_code == 422 and "surrogate" in found.json()["detail"], found.text
+            assert found.status_code == 422 and "surrogate" in found.json()["error"], found.text
         found = await one.post("/score", content=b'{"samples": [{"completion": "\\ud83d\\ude00"}]}', headers=JSON)
         assert found.status_code == 200
     assert [one.completion for one in SEEN] == ["\N{GRINNING FACE}"]
@@ -182,8 +182,8 @@ async def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character()
 async def test_what_is_no_request_is_refused_and_not_sent_back(body: str) -> None:
     async for one in client(rubrics(scripted("seen"))):
         found = await one.post("/score", content=body, headers=JSON)
-        assert found.status_code in (400, 422) and found.json()["detail"]
+        assert found.status_code in (400, 422) and found.json()["error"]
         large = {"samples": [{"prompt": "x" * 100_000}] * 100}
         found = await one.post("/score", json=large)
         assert found.status_code == 422 and len(found.content) < 5000
-        assert found.json()["detail"][0]["loc"] == ["body", "samples", 0, "completion"]
+        assert found.json()["error"] == "body.samples.0.completion: Field required (and 99 more)"

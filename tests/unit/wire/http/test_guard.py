@@ -4,16 +4,22 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from headrace.wire.http import HttpPolicy, admin_app
+from headrace.wire.access.roles import Role
+from headrace.wire.http import HttpPolicy, RouteRoles, admin_app
 
 BASE = "http://127.0.0.1:7001"
 SAME = {"Origin": BASE}
 TOKEN = "a-long-enough-token"
+OTHER = "that-of-another-role"
 
 
 def app(token: str = "") -> FastAPI:
-    pages = {"programs": ("/v1/",), "token": token, "tokenless": ("/api/annotation/",)}
-    made = admin_app("test", lambda: None, policy=HttpPolicy(hosts=("orchestrator",), **pages))
+    """`token`: that of a viewer; empty = no route needs one."""
+    free, roles = frozenset({"GET /openapi.json"}), {"POST /{path:path}": frozenset({Role.VIEWER})}
+    known = {token: frozenset({Role.VIEWER}), OTHER: frozenset({Role.TRAINER})}
+    guarded = RouteRoles(free, roles, lambda given: known.get(given, frozenset())) if token else None
+    policy = HttpPolicy(hosts=("orchestrator",), programs=("/v1/",), roles=guarded)
+    made = admin_app("test", lambda: None, policy=policy)
 
     @made.post("/{path:path}")
     async def post(path: str, request: Request) -> dict[str, str]:
@@ -84,7 +90,7 @@ async def test_an_odd_origin_is_another_one(origin: str) -> None:
 
 
 @pytest.mark.parametrize("told", [None, "Bearer wrong-wrong-wrong-wrong", TOKEN, f"bearer {TOKEN}", "Bearer \u00fc"])
-async def test_with_a_token_acts_need_it(told: str | None) -> None:
+async def test_where_routes_have_roles_they_need_a_token(told: str | None) -> None:
     async with client(TOKEN) as http:
         headers = [(b"origin", BASE.encode()), *([(b"authorization", told.encode())] if told else [])]
         refused = await http.post("/api/act", json={}, headers=headers)
@@ -92,5 +98,9 @@ async def test_with_a_token_acts_need_it(told: str | None) -> None:
         assert (
             await http.post("/api/act", json={}, headers={**SAME, "Authorization": f"Bearer {TOKEN}"})
         ).status_code == 200
+        other = await http.post("/api/act", json={}, headers={**SAME, "Authorization": f"Bearer {OTHER}"})
+        assert other.status_code == 403 and other.json()["error"].endswith("is for viewer, not for trainer")
+        assert "www-authenticate" not in other.headers
         assert (await http.get("/openapi.json")).status_code == 200
-        assert (await http.post("/api/annotation/votes", json={}, headers=SAME)).status_code == 200
+        assert (await http.get("/none")).status_code == 401
+        assert (await http.get("/none", headers={"Authorization": f"Bearer {OTHER}"})).status_code in (404, 405)

@@ -14,8 +14,12 @@ from headrace.services.orchestrator.annotation.api import add_annotation, check_
 from headrace.services.orchestrator.http.pages import page_policy
 from headrace.services.orchestrator.service import rest_app
 from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.wire.access import process
+from headrace.wire.access.roles import Role
 from headrace.wire.http import Guard, admin_app
+from headrace.wire.rundir.layout import RunPaths
 from tests.annotation import write_run
+from tests.http_tokens import any_role, of_run
 
 BASE = "http://127.0.0.1:7001"
 SAME = {"Origin": BASE}
@@ -24,7 +28,7 @@ SAME = {"Origin": BASE}
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     service = AnnotationService(write_run(tmp_path))
-    app = admin_app("annotation", lambda: None, policy=page_policy("127.0.0.1", hosts=("judge.example",)))
+    app = admin_app("annotation", lambda: None, policy=page_policy("127.0.0.1", any_role, hosts=("judge.example",)))
     add_annotation(app, service)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         yield client
@@ -103,7 +107,7 @@ async def test_a_rebound_name_reads_nothing(client: httpx.AsyncClient, path: str
 
 @pytest.mark.parametrize(("bound", "is_ours"), [("127.0.0.1", False), ("0.0.0.0", True), ("10.0.0.7", True)])
 async def test_an_address_is_ours_if_it_is_bound(bound: str, is_ours: bool) -> None:
-    guard = Guard(lambda *_: None, page_policy(bound))  # type: ignore[arg-type, return-value]
+    guard = Guard(lambda *_: None, page_policy(bound, any_role))  # type: ignore[arg-type, return-value]
     headers = httpx.Headers({"host": "10.0.0.7:80"})
     assert (guard.problem("GET", "/annotate", headers) is None) is is_ours  # type: ignore[arg-type]
 
@@ -177,9 +181,13 @@ async def test_the_api_is_documented(client: httpx.AsyncClient) -> None:
 
 async def test_the_orchestrator_of_a_run_serves_the_page(tmp_path: Path) -> None:
     service = AnnotationService(write_run(tmp_path))
+    process.use(Role.ORCHESTRATOR, RunPaths(tmp_path).tokens, makes=True)
     app = rest_app(lambda: None, service, OrchestratorSettings(run_dir=tmp_path))
+    process.forget()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         assert (await client.get("/annotate")).status_code == 200
+        assert (await client.get("/api/annotation/summary")).status_code == 401
+        client.headers.update(of_run(tmp_path, Role.ANNOTATOR))
         assert (await client.get("/api/annotation/summary")).json()["votes"] == 0
         assert not (tmp_path / "annotations" / "pairs.jsonl").exists()
     await service.close()

@@ -18,6 +18,7 @@ from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import Guard
 from tests.dashboard_run import write_metrics, write_run
+from tests.http_tokens import any_role
 
 BASE = "http://127.0.0.1:7001"
 SAME = {"Origin": BASE}
@@ -41,7 +42,7 @@ async def board(tmp_path: Path) -> AsyncIterator[Board]:
 @pytest.fixture
 async def http(board: Board) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI(docs_url=None, redoc_url=None)
-    app.add_middleware(Guard, policy=page_policy("127.0.0.1"))
+    app.add_middleware(Guard, policy=page_policy("127.0.0.1", any_role))
     add_dashboard(app, board)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
         yield client

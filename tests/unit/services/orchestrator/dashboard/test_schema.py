@@ -13,6 +13,7 @@ from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.dashboard.serve import page_app
 from tests.dashboard_run import write_run
+from tests.http_tokens import any_role
 
 PATHS = {
     "/api/annotation/next": "?annotator=ann",
@@ -44,7 +45,7 @@ async def board(tmp_path: Path) -> Board:
 
 async def test_each_answer_is_read_strictly_by_the_model_of_its_route(board: Board) -> None:
     service = AnnotationService(board.files.run_dir)
-    app = page_app(board, service)
+    app = page_app(board, service, any_role)
     routes = {
         route.path: route.response_model
         for route in app.routes

@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from headrace.services.orchestrator.dashboard.static_files import add_static
+from headrace.services.orchestrator.http.replies import RequestRefusedError, refusal
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def static(tmp_path: Path) -> Path:
 
 def client(folder: Path) -> httpx.AsyncClient:
     app = FastAPI(docs_url=None, redoc_url=None)
+    app.add_exception_handler(RequestRefusedError, refusal)
     add_static(app, folder)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:1")
 
@@ -48,10 +50,11 @@ async def test_every_file_is_asked_for_again_by_its_tag(static: Path) -> None:
 )
 async def test_nothing_else_is_served(static: Path, path: str) -> None:
     async with client(static) as http:
-        assert (await http.get(path)).status_code == 404
+        answer = await http.get(path)
+        assert answer.status_code == 404 and "the page has no file" in answer.json()["error"]
 
 
 async def test_without_a_built_page_it_is_said_how_to_build_it(tmp_path: Path) -> None:
     async with client(tmp_path / "none") as http:
         answer = await http.get("/")
-        assert answer.status_code == 404 and "npm run build" in answer.text
+        assert answer.status_code == 404 and "npm run build" in answer.json()["error"]

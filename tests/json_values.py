@@ -1,9 +1,7 @@
-"""Requests that an OpenAPI description allows, and such as it does not: strategies for hypothesis."""
+"""JSON values: those that fit a schema, and odd ones. Strategies for hypothesis."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from hypothesis import strategies as st
 
@@ -54,32 +52,3 @@ def _of_type(schema: Schema, defined: Mapping[str, Schema], depth: int) -> st.Se
             return st.from_regex(schema["pattern"]) | _TEXT if "pattern" in schema else _TEXT
         case _:
             return ANYTHING
-
-
-def bodies(operation: Schema, defined: Mapping[str, Schema]) -> st.SearchStrategy[bytes]:
-    """Bodies of an operation, as bytes."""
-    content = operation.get("requestBody", {}).get("content", {})
-    schema = content.get("application/json", {}).get("schema", {})
-    inner = {**defined, **schema.get("$defs", {})}
-    made = values(schema, inner).map(lambda value: json.dumps(value).encode())
-    return made | ANYTHING.map(lambda value: json.dumps(value).encode()) | st.sampled_from(ODD_BODIES)
-
-
-def targets(path: str, operation: Schema, defined: Mapping[str, Schema]) -> st.SearchStrategy[str]:
-    """Paths with their query, percent-encoded."""
-    parameters = operation.get("parameters", [])
-    words = {one["name"]: (values(one["schema"], defined, 1) | _TEXT).map(_word) for one in parameters}
-    places = {one["name"]: words[one["name"]] for one in parameters if one["in"] == "path"}
-    query = {one["name"]: words[one["name"]] for one in parameters if one["in"] == "query"}
-
-    def target(both: tuple[dict[str, str], dict[str, str]]) -> str:
-        filled = path.format(**{name: quote(value, safe="") or "x" for name, value in both[0].items()})
-        asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in both[1].items())
-        return f"{filled}?{asked}" if asked else filled
-
-    return st.tuples(st.fixed_dictionaries(places), st.fixed_dictionaries({}, optional=query)).map(target)
-
-
-def _word(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text.encode(errors="replace").decode()

@@ -1,0 +1,181 @@
+"""Every route of the orchestrator, as its OpenAPI lists it, asks for a role's token; a new one is refused to all."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from headrace.operate.token_rotation import RotationPhase, rotate
+from headrace.services.orchestrator.http.pages import FREE, ROLES
+from headrace.wire.access import process, reread
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import token_of
+from headrace.wire.http.route_roles import accepted, route_name
+from tests.http_apps import TOKEN, Route, make_app, routes
+from tests.http_tokens import bearer
+
+BASE = "http://127.0.0.1:8080"
+JSON = {"Content-Type": "application/json", "Origin": BASE}
+ENDLESS = "/api/events"
+"""A stream, which does not end by itself: a request without a page's number of it is enough to be refused or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The orchestrator's app, on a loop of its own, and the folder of the tokens that it accepts."""
+
+    app: FastAPI
+    tokens: Path
+    runner: asyncio.Runner
+
+    def status(self, route: Route, headers: dict[str, str]) -> int:
+        """What a route answers; 200 for a stream that begins."""
+
+        async def asked() -> int:
+            heard: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            query = b"" if route.path != ENDLESS else b"after=s1"
+            sent = {**JSON, "Host": "127.0.0.1:8080", **headers}
+            scope = {
+                "type": "http", "http_version": "1.1", "method": route.method, "path": route.plain, "scheme": "http",
+                "raw_path": route.plain.encode(), "query_string": query, "client": ("127.0.0.1", 1),
+                "server": ("127.0.0.1", 8080), "root_path": "",
+                "headers": [(key.lower().encode(), value.encode()) for key, value in sent.items()],
+            }  # fmt: skip
+
+            async def receive() -> dict[str, object]:
+                if not given:
+                    given.append(True)
+                    return {"type": "http.request", "body": b"", "more_body": False}
+                await asyncio.Future()
+                return {}
+
+            async def send(message: dict[str, object]) -> None:
+                if message["type"] == "http.response.start":
+                    heard.set_result(int(str(message["status"])))
+
+            given: list[bool] = []
+            answering = asyncio.create_task(self.app(scope, receive, send))  # type: ignore[arg-type]
+            status = await asyncio.wait_for(heard, 60)
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+            return status
+
+        return self.runner.run(asked())
+
+    def of(self, role: Role) -> dict[str, str]:
+        return bearer(token_of(self.tokens, role))
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(reread, "LOOK_S", 0.0)
+    with asyncio.Runner() as runner:
+        process.use(Role.ORCHESTRATOR, tmp_path / "tokens", makes=True)
+        app = runner.run(make_app("orchestrator", tmp_path))
+        process.forget()
+        yield Served(app, tmp_path / "tokens", runner)
+
+
+def meant_for(method: str, path: str) -> set[Role]:
+    """What a route does says which roles may call it: votes, acts, and reads."""
+    if path.startswith("/api/annotation/"):
+        return {Role.ANNOTATOR, Role.OPERATOR} | ({Role.VIEWER} if method == "GET" else set())
+    if path.startswith("/v1/") or method == "GET":
+        return {Role.VIEWER, Role.OPERATOR}
+    return {Role.OPERATOR}
+
+
+def guarded(served: Served) -> list[tuple[Route, frozenset[Role]]]:
+    """Each route with the roles that may call it."""
+    found = [(one, ROLES.get(route_name(one.method, one.path), frozenset())) for one in routes(served.app)]
+    return [(route, roles) for route, roles in found if route_name(route.method, route.path) not in FREE]
+
+
+def test_every_route_is_listed_with_its_roles_and_no_other(served: Served) -> None:
+    named = {route_name(route.method, route.path) for route in routes(served.app)}
+    assert named == FREE | ROLES.keys() and not FREE & ROLES.keys()
+    assert len(ROLES) >= 26
+    for name, roles in ROLES.items():
+        assert roles == meant_for(*name.split(" ")), name
+    assert not any(name.startswith(("GET /api/", "GET /v1/")) or not name.startswith("GET ") for name in FREE)
+
+
+def test_without_a_token_and_with_garbage_no_route_answers(served: Served) -> None:
+    garbage = [
+        {}, bearer(""), bearer("0" * 64), {"Authorization": token_of(served.tokens, Role.OPERATOR)},
+        {"Authorization": f"Basic {token_of(served.tokens, Role.OPERATOR)}"}, bearer("\u00fc"),
+        bearer(f"{token_of(served.tokens, Role.OPERATOR)} "),
+    ]  # fmt: skip
+    asked = 0
+    for route, _ in guarded(served):
+        for headers in garbage:
+            assert served.status(route, headers) == 401, (route, headers)
+            asked += 1
+    assert asked == len(ROLES) * len(garbage)
+
+
+def test_the_token_of_another_role_is_refused_and_that_of_the_right_one_is_not(served: Served) -> None:
+    for route, roles in guarded(served):
+        for role in Role:
+            status = served.status(route, served.of(role))
+            assert (status == 403) is (role not in roles) and status != 401, (route, role, status)
+
+
+def test_the_token_of_the_operators_file_is_an_operators(served: Served) -> None:
+    for route, roles in guarded(served):
+        assert Role.OPERATOR in roles and served.status(route, bearer(TOKEN)) not in (401, 403), route
+
+
+def test_what_holds_nothing_of_the_run_needs_no_token(served: Served) -> None:
+    free = [one for one in routes(served.app) if route_name(one.method, one.path) in FREE]
+    assert len(free) == len(FREE)
+    for route in free:
+        assert served.status(route, {}) not in (401, 403), route
+
+
+def test_a_route_that_is_added_without_roles_is_refused_to_all(served: Served) -> None:
+    @served.app.get("/api/added/later")
+    async def later() -> dict[str, str]:
+        return {"secret": "of the run"}
+
+    (added,) = [one for one in routes(served.app) if one.path == "/api/added/later"]
+    assert served.status(added, {}) == 401
+    assert {served.status(added, served.of(role)) for role in Role} == {403}
+
+
+def test_no_other_method_of_a_route_answers_a_stranger(served: Served) -> None:
+    """Methods that a route does not have, and reads of a path that acts: nothing is learned without a token."""
+    for route, _ in guarded(served):
+        for method in ("HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "GET", "POST"):
+            other = Route(method, route.path, {})
+            if method != route.method:
+                assert served.status(other, {}) in (401, 404), other
+
+
+def test_rotated_tokens_are_those_of_http_too(served: Served) -> None:
+    (status,) = [route for route, _ in guarded(served) if route.path == "/api/status"]
+    before = served.of(Role.VIEWER)
+    assert served.status(status, before) == 200
+    rotate(served.tokens, RotationPhase.ACCEPT)
+    rotate(served.tokens, RotationPhase.USE)
+    after = served.of(Role.VIEWER)
+    assert after != before
+    assert (served.status(status, before), served.status(status, after)) == (200, 200)
+    rotate(served.tokens, RotationPhase.RETIRE)
+    assert (served.status(status, before), served.status(status, after)) == (401, 200)
+
+
+async def test_without_any_tokens_nothing_is_accepted(tmp_path: Path) -> None:
+    process.forget()
+    (tmp_path / "a").mkdir()
+    app = await make_app("orchestrator", tmp_path / "a")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as http:
+        assert (await http.get("/api/status")).status_code == 401
+        assert (await http.get("/api/status", headers=bearer(""))).status_code == 401
+        assert (await http.get("/api/status", headers=bearer(TOKEN))).status_code == 200
+    assert accepted(None)("") == accepted(None)(TOKEN) == frozenset()
+    assert accepted(None, TOKEN)(TOKEN) == {Role.OPERATOR} and not accepted(None, TOKEN)("")

@@ -1,0 +1,86 @@
+"""How a browser comes by its token: from the link, which keeps none of it, or from a form."""
+
+import re
+
+import pytest
+
+pytest.importorskip("playwright", reason="the python package playwright is not installed")
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import opened
+from tests.e2e.dashboard.shown import Shown
+from tests.http_tokens import bearer_of
+
+pytestmark = pytest.mark.e2e
+REFUSED = ["status of 401"]
+
+
+def token_of(shown: Shown) -> str:
+    return bearer_of(shown.url)["Authorization"].removeprefix("Bearer ")
+
+
+def submit(page: Page, token: str) -> None:
+    page.get_by_label("Token", exact=True).last.fill(token)
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
+def test_the_link_opens_every_page_and_the_address_keeps_no_token(browser: Browser, shown: Shown) -> None:
+    token = token_of(shown)
+    with opened(browser, f"{shown.url}/#token={token}", has_token=False) as page:
+        expect(page.locator(".charts canvas").first).to_be_visible()
+        expect(page.locator(".freshness")).to_have_text("Live")  # The stream has the token, too.
+        page.keyboard.press("3")
+        expect(page).to_have_url(re.compile("#/fleet"))
+        page.reload()
+        expect(page.locator(".freshness")).to_have_text("Live")
+        page.get_by_role("link", name="Annotate").click()
+        expect(page.locator("#ask-name")).to_be_visible()
+        seen = [page.url]
+        for _ in range(3):
+            page.go_back()
+            seen.append(page.url)
+        assert not any(token in url or "token" in url for url in seen), seen
+
+
+def test_a_link_that_is_pasted_into_an_open_page_is_taken_too(browser: Browser, shown: Shown) -> None:
+    with opened(browser, f"{shown.url}/#/queues", has_token=False, allowed=REFUSED) as page:
+        expect(page.get_by_role("form", name="Token")).to_be_visible()
+        page.evaluate("token => { location.hash = `token=${token}`; }", token_of(shown))
+        expect(page.locator(".charts canvas").first).to_be_visible()
+        assert "token" not in page.url
+
+
+def test_without_a_token_the_page_asks_for_one_and_goes_on_where_it_was(browser: Browser, shown: Shown) -> None:
+    with opened(browser, f"{shown.url}/#/fleet", has_token=False, allowed=REFUSED) as page:
+        form = page.get_by_role("form", name="Token")
+        expect(form).to_contain_text("headrace dashboard RUN_DIR")
+        expect(form.get_by_role("alert")).to_have_count(0)
+        submit(page, "0" * 64)
+        expect(form.get_by_role("alert")).to_contain_text("this needs a token of the run")
+        submit(page, f" {token_of(shown)} ")
+        expect(page.locator(".freshness")).to_have_text("Live")
+        expect(form).to_have_count(0)
+        expect(page).to_have_url(re.compile("#/fleet$"))
+
+
+def test_the_annotators_page_asks_too_before_it_asks_for_a_name(browser: Browser, shown: Shown) -> None:
+    with opened(browser, f"{shown.url}/annotate", has_token=False, allowed=REFUSED) as page:
+        dialog = page.locator("#ask-token")
+        expect(dialog).to_be_visible()
+        for _ in range(2):
+            page.keyboard.press("Escape")
+        expect(dialog).to_be_visible()
+        expect(page.locator("#ask-name")).to_be_hidden()
+        submit(page, "wrong")
+        page.fill("#name-input", "ann")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("alert")).to_contain_text("is refused")
+        submit(page, token_of(shown))
+        page.fill("#name-input", "ann")
+        page.keyboard.press("Enter")
+        expect(page.locator("#who")).to_have_text("ann")
+    with opened(browser, f"{shown.url}/annotate#token={token_of(shown)}", has_token=False) as page:
+        expect(page.locator("#ask-name")).to_be_visible()
+        assert page.url == f"{shown.url}/annotate"
