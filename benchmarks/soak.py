@@ -5,8 +5,10 @@
 
 At most 1 MB of resident memory a process, no descriptor and no thread; one that exceeds it with its whole interval is
 named, and so are the descriptors and threads that a process has more than behind the warm-up. What a process opens for
-a moment (a checkpoint that it writes) does not count, what it keeps does. `--trace orchestrator` runs that process
-under tracemalloc, and shows which lines hold what was added since the warm-up.
+a moment (a checkpoint that it writes) does not count, what it keeps does. gRPC's own threads are counted apart: its
+pool (work_stealing_thread_pool.cc) begins one whenever all are busy, ends one that was idle for 20 s, and has no
+setting: a process has more or less of them by chance, and exceeds its bound if they grow again and again.
+`--trace orchestrator` runs that process under tracemalloc, and shows which lines hold what was added since the warm-up.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.growth import drift, growth
+from benchmarks.growth import Growth, drift, growth
 from headrace.demo.arithmetic import CHARACTERS, exercises
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.wire.lifecycle import die_with_parent
@@ -34,9 +36,11 @@ from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.layout import RunPaths
 
 EVERY_S = 2.0
-LIMITS = {"memory_mb": 1.0, "descriptors": 0.0, "threads": 0.0}
+LIMITS = {"memory_mb": 1.0, "descriptors": 0.0, "threads": 0.0, "grpc_threads": 0.0}
 """Growth per 1,000 steps."""
 _START_S = 180.0
+_GRPC_THREAD = "event_engine"
+"""What gRPC calls the threads of its pool."""
 RUN_TOML = """
 [run]
 id = "soak"
@@ -130,7 +134,10 @@ class SoakRun:
             with process.oneshot():
                 samples[name, "memory_mb"].append((step, process.memory_info().rss / 1e6))
                 samples[name, "descriptors"].append((step, process.num_fds()))
-                samples[name, "threads"].append((step, process.num_threads()))
+            threads = _threads(process.pid)
+            of_grpc = threads.pop(_GRPC_THREAD, 0)
+            samples[name, "threads"].append((step, threads.total()))
+            samples[name, "grpc_threads"].append((step, of_grpc))
 
     def traced(self) -> str:
         """What the traced process holds more than at the first trace."""
@@ -194,17 +201,28 @@ def table(samples: Samples) -> tuple[list[str], list[str]]:
     """Lines for people, and the numbers that exceed their limits."""
     lines, exceeding = [], []
     for (name, number), values in sorted(samples.items()):
-        found = growth(values) if number == "memory_mb" else growth(values, middle=min)
+        found = _growth(number, values)
         first, last = values[0][1], values[-1][1]
         line = f"{name:15} {number:12} {first:9.1f} -> {last:9.1f}   {found.slope:+8.3f} +- {found.half_width:.3f} "
         lines.append(line + "per 1,000 steps")
-        if number != "memory_mb" and found.exceeds(LIMITS[number]):
+        if number in ("descriptors", "threads") and found.exceeds(LIMITS[number]):
             changes = drift(values)
             again = "again and again" if changes.exceeds(LIMITS[number]) else "a few times"
             lines[-1] += f"; it changed {again} ({changes.slope:+.3f} +- {changes.half_width:.3f})"
         if found.exceeds(LIMITS[number]):
             exceeding.append(f"{name} {number}")
     return lines, exceeding
+
+
+def _growth(number: str, values: list[tuple[float, float]]) -> Growth:
+    """What is compared with the limit of this number."""
+    match number:
+        case "memory_mb":
+            return growth(values)
+        case "grpc_threads":
+            return drift(values)
+        case _:
+            return growth(values, middle=min)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

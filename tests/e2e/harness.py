@@ -209,9 +209,15 @@ class TinyRun:
         return self.process.returncode
 
     def finish(self) -> dict[str, Any]:
-        """Waits for the end and returns the JSON line; the run must have succeeded."""
+        """Waits for the end, while steps are trained, and returns the JSON line; the run must have succeeded."""
         assert self.process is not None
-        out, _ = self.process.communicate(timeout=DEADLINE_S)
+        out, steps = None, -1
+        while out is None:
+            try:
+                out, _ = self.process.communicate(timeout=DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                before, steps = steps, self.steps()
+                assert steps > before, f"stands at step {steps} for {DEADLINE_S} s: {self.status()}" + self.logs()
         assert self.process.returncode == 0, out + self.logs()
         line: dict[str, Any] = json.loads(out.splitlines()[-1])
         return line

@@ -82,7 +82,7 @@ class Recorder:
 def write_too_dear(file: str, tests: Sequence[str], seconds: float, limit_s: float) -> None:
     """A line for a test file whose tests took too long together; they are repeated as one, within `limit_s` seconds."""
     if path := os.environ.get(VARIABLE):
-        text = f"E   took {seconds:.1f} s of {limit_s:g} s: make it cheaper, divide it"
+        text = f"E   took {seconds:.1f} s of {limit_s:.3g} s: make it cheaper, divide it"
         line = {"test": file, "tests": tests, "starts_processes": True, "limit_s": limit_s, "text": text}
         _append(Path(path), line)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gate import failures
+from tests.gate import failures, until
 from tests.gate.left_out import LeftOut
 from tests.gate.parts import Part
 from tests.gate.progress import Progress
@@ -12,6 +12,7 @@ from tests.gate.seconds import Seconds
 def install(config: pytest.Config) -> None:
     """What collects runs in every process, what prints in the one that hears of all of them."""
     failures.install(config)
+    until.install(config)
     part = config.getoption("part", None)
     if part:
         config.pluginmanager.register(Part(part))

@@ -30,6 +30,7 @@ from headrace.services.environment.child.frames import (
 from headrace.services.environment.child.sandbox import ChildSandbox, child_variables, find_sandbox
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.host.child_pipe import ChildPipe
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
 
@@ -50,6 +51,7 @@ class ChildProcess:
     def __init__(self, config: ChildConfig) -> None:
         self._config = config
         self._process: asyncio.subprocess.Process | None = None
+        self._output: ChildPipe | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -89,14 +91,15 @@ class ChildProcess:
             self._home = TemporaryDirectory(prefix="headrace-episode-", ignore_cleanup_errors=True)
             home = self._home.name
         ours, theirs = socket.socketpair()
+        output = self._output = ChildPipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *sandbox.command(theirs.fileno()),
                 cwd="/" if sandbox.home else home,
                 env=child_variables(inherited(), self._config, home),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
+                stdout=output.descriptor,
+                stderr=output.descriptor,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
@@ -106,7 +109,8 @@ class ChildProcess:
             raise
         finally:
             theirs.close()
-        self._listening = asyncio.create_task(self._listen())
+            output.handed_over()
+        self._listening = asyncio.create_task(self._listen(await output.reader()))
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=self._config.max_frame_bytes)
         await self._load(sandbox)
 
@@ -183,6 +187,9 @@ class ChildProcess:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
             self._listening = None
+        if self._output is not None:
+            self._output.close()
+            self._output = None
         if self._home is not None:
             self._home.cleanup()
             self._home = None
@@ -228,10 +235,9 @@ class ChildProcess:
         await self.kill()
         return ChildDiedError(f"the environment's process {_ended(status)}; {self._last_words()}")
 
-    async def _listen(self) -> None:
+    async def _listen(self, printed: asyncio.StreamReader) -> None:
         """Reads what the user's code prints, so that it never blocks."""
-        assert self._process is not None and self._process.stdout is not None
-        while chunk := await self._process.stdout.read(1 << 16):
+        while chunk := await printed.read(1 << 16):
             self._tail += chunk.decode(errors="replace")
             self.dropped_bytes += max(len(self._tail) - _TAIL, 0)
             self._tail = self._tail[-_TAIL:]

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable
 
 from headrace.services.reward import metrics
+from headrace.wire.host.child_pipe import ChildPipe
 from headrace.wire.telemetry import get_logger
 
 _CHUNK = 1 << 16
@@ -38,30 +38,16 @@ class OutputBudget:
 
 
 class ChildOutput:
-    """A pipe for the output of one process, whose reader is this one.
-
-    Not the pipe of `asyncio.subprocess`: with it, `wait` returns only when every process that has inherited the pipe
-    has ended, such as a server that a scorer has started (Python 3.11, base_subprocess.py, `_try_finish`).
-    """
+    """The output of one process on its way into the log; a process that it leaves behind holds up nothing."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        ours, self.descriptor = os.pipe()
-        """`descriptor`: what the process is given as stdout and stderr."""
-        self._pipe = os.fdopen(ours, "rb", 0)
-        self._transport: asyncio.ReadTransport | None = None
+        self.pipe = ChildPipe()
         self._copying: asyncio.Task[None] | None = None
-
-    def handed_over(self) -> None:
-        """The process has its end of the pipe, or has failed to start."""
-        os.close(self.descriptor)
 
     async def copy(self) -> None:
         """Begins to copy."""
-        printed = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(printed)
-        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._pipe)
-        self._copying = asyncio.create_task(copy_output(printed, self._what))
+        self._copying = asyncio.create_task(copy_output(await self.pipe.reader(), self._what))
 
     async def end(self) -> None:
         """Ends the copy, with the last words of a process that has ended; one that it left behind is heard no more."""
@@ -75,10 +61,7 @@ class ChildOutput:
         """Ends the copy at once; idempotent."""
         if self._copying is not None:
             self._copying.cancel()
-        if self._transport is not None:
-            self._transport.close()
-        else:
-            self._pipe.close()
+        self.pipe.close()
 
 
 def write_to_log(piece: bytes) -> None:

@@ -118,8 +118,8 @@ class Process(WorkerChild):
                 process = await asyncio.create_subprocess_exec(
                     *(*command, str(theirs.fileno()), str(os.getpid())),
                     stdin=asyncio.subprocess.DEVNULL,
-                    stdout=output.descriptor,
-                    stderr=output.descriptor,
+                    stdout=output.pipe.descriptor,
+                    stderr=output.pipe.descriptor,
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
@@ -128,7 +128,7 @@ class Process(WorkerChild):
             output.close()
             raise
         finally:
-            output.handed_over()
+            output.pipe.handed_over()
         child = cls(ours, process, what, output)
         is_loaded = False
         try:

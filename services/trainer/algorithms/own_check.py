@@ -1,10 +1,11 @@
 """Calls a user's function on a made batch of the run's shapes. Pure.
 
-The batch has rollouts of unequal length, one group of equal rewards, and a rollout without trained tokens.
+The batch has rollouts of unequal length, one group of equal rewards, and a rollout without trained tokens. Where a run
+has one group a batch, its rewards are equal in a second call.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +34,9 @@ def check_estimator(
     """Raises ConfigError unless the estimator gives each token a finite advantage, and some one other than 0."""
     signals = made_signals(needs, shape, penalties=penalties)
     made = estimate(signals)
+    if shape.groups == 1:
+        # The batch has no group of equal rewards beside others: it is one, once.
+        estimate(replace(signals, rewards=torch.ones_like(signals.rewards)))
     differ = bool((signals.rewards != signals.rewards[0]).any())
     if differ and not bool(made.advantages.any()):
         why = "" if shape.group_size > 1 else " (batch.group_size is 1: a baseline of the group leaves nothing)"

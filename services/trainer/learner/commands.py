@@ -3,9 +3,16 @@
 A rank waits here between two steps for as long as rank 0 lives, and no longer: a store that is gone raises. On one
 machine the system also ends a child with its parent; on several, `RankHeartbeat` ends a process that loses node 0,
 whether that is dead or frozen.
+
+That store has no password, and on several machines it stays open: rank 0 signs each command with the trainer's token,
+and the ranks obey no other. The signature covers the command's number and a random word of each rank, so that one of
+another place or another life is none here.
 """
 
+import hashlib
+import hmac
 import json
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +21,7 @@ from typing import Any
 
 from torch._C._distributed_c10d import Store
 
-from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.errors import ContractError, WaitTimeoutError
 
 _LOOK = timedelta(seconds=10)
 _CHUNK = 4 * 1024 * 1024
@@ -36,11 +43,18 @@ class Command:
 class Commands:
     """One end of the channel."""
 
-    def __init__(self, store: Store, ranks: int) -> None:
+    def __init__(self, store: Store, ranks: int, *, rank: int, token: str) -> None:
+        """`token` signs, and is the same on all ranks."""
         self._store = store
         self._followers = ranks - 1
+        self._token = token.encode()
         self._number = 0
         self._parts = 0
+        self._words: tuple[bytes, ...] = ()
+        """On rank 0: the random words of the other ranks, in their order, once they are known."""
+        self._word = secrets.token_hex(16).encode() if rank else b""
+        if rank:
+            store.set(_word_key(rank), self._word)  # type: ignore[arg-type]
 
     def send(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
         """Sends a command, on rank 0, before it acts itself.
@@ -49,21 +63,30 @@ class Commands:
         """
         if self._number:
             self._forget(self._number - 1)
+        else:
+            self._words = tuple(self._word_of(rank) for rank in range(1, self._followers + 1))
         whole = b"".join(payloads)
         parts = [whole[start : start + _CHUNK] for start in range(0, len(whole), _CHUNK)]
         for number, part in enumerate(parts):
             self._store.set(self._key(self._number, number), part)  # type: ignore[arg-type]
         head = {"name": name, "values": values, "sizes": [len(payload) for payload in payloads], "parts": len(parts)}
+        text = json.dumps(head)
+        signatures = [self._signature(word, text, whole) for word in self._words]
         # Last: a rank that sees it finds all parts.
-        self._store.set(self._key(self._number), json.dumps(head))
+        self._store.set(self._key(self._number), json.dumps({"head": text, "signatures": signatures}))
         self._number, self._parts = self._number + 1, len(parts)
 
     def next(self) -> Command:
         """On the other ranks: waits for the next command and returns it."""
         while not self._came(self._key(self._number)):
             pass
-        head = json.loads(self._store.get(self._key(self._number)))
+        signed = json.loads(self._store.get(self._key(self._number)))
+        head = json.loads(signed["head"])
         whole = b"".join(bytes(self._store.get(self._key(self._number, part))) for part in range(head["parts"]))
+        if not self._is_signed(signed, whole):
+            raise ContractError(
+                "not_signed", f"command {self._number} of rank 0 does not have the signature of this run"
+            )
         self._store.add(self._key(self._number, "read"), 1)
         self._number += 1
         payloads, end = [], 0
@@ -71,6 +94,22 @@ class Commands:
             payloads.append(whole[end : end + size])
             end += size
         return Command(name=head["name"], values=head["values"], payloads=tuple(payloads))
+
+    def _signature(self, word: bytes, head: str, payloads: bytes) -> str:
+        digest = hashlib.sha256(payloads).hexdigest()
+        return hmac.new(self._token, f"{self._number} {word.decode()} {digest} {head}".encode(), "sha256").hexdigest()
+
+    def _is_signed(self, signed: dict[str, Any], payloads: bytes) -> bool:
+        wanted = self._signature(self._word, signed["head"], payloads)
+        return any(hmac.compare_digest(wanted, str(one)) for one in signed["signatures"])
+
+    def _word_of(self, rank: int) -> bytes:
+        """Waits for the random word of a rank, which has joined and writes it next."""
+        end = time.monotonic() + _READ_S
+        while not self._came(_word_key(rank)):
+            if time.monotonic() > end:
+                raise WaitTimeoutError(f"rank {rank} to wait for commands", _READ_S)
+        return bytes(self._store.get(_word_key(rank)))
 
     def _forget(self, number: int) -> None:
         """Deletes a command once all ranks have read it: a rank may still be busy with the one before."""
@@ -96,3 +135,7 @@ class Commands:
     @staticmethod
     def _key(number: int, part: int | str = "head") -> str:
         return f"command/{number}/{part}"
+
+
+def _word_key(rank: int) -> str:
+    return f"command/word/{rank}"

@@ -15,6 +15,7 @@ from headrace.services.trainer.publication.held import Held
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.step.step import StepInterruptedError, StepOutcome
 from headrace.services.trainer.timing.phases import Timed, untimed
+from headrace.wire.access import process
 from headrace.wire.contracts import ScoredGroup, decode
 
 LOAD = "load_models"
@@ -25,7 +26,7 @@ class Followers:
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        self._commands = Commands(ranks.store, ranks.size) if ranks.store is not None and ranks.size > 1 else None
+        self._commands = _channel(ranks) if ranks.store is not None and ranks.size > 1 else None
 
     def send(self, name: str, payloads: Sequence[bytes] = (), **values: object) -> None:
         """Sends the next command. The first loads their models: until then their GPUs may belong to the engines."""
@@ -104,8 +105,7 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
 
     `load` makes the learner, when rank 0 commands it.
     """
-    assert ranks.store is not None
-    commands = Commands(ranks.store, ranks.size)
+    commands = _channel(ranks)
     learner: Learner | None = None
     while True:
         command = commands.next()
@@ -117,6 +117,14 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
             continue
         assert learner is not None, f"rank 0 sent the command {command.name!r} before the models were loaded"
         _obey(command, learner, canary)
+
+
+def _channel(ranks: Ranks) -> Commands:
+    """The end of this rank, with the trainer's token, which all ranks read; a process without a role has none."""
+    assert ranks.store is not None
+    access = process.current()
+    token = "" if access is None else access.tokens().token
+    return Commands(ranks.store, ranks.size, rank=ranks.rank, token=token)
 
 
 def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object]) -> None:

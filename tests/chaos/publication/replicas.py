@@ -132,16 +132,16 @@ class Replicas:
         version = PolicyVersion(incarnation=seen.version.incarnation, version=seen.version.version)
         return STATE_NAMES[seen.state], version
 
-    async def serving(self, version: PolicyVersion, replicas: list[str], within_s: float) -> float:
-        """Waits until all of them serve exactly this version; returns the seconds that it took."""
-        begin = time.monotonic()
+    async def serving(self, version: PolicyVersion, replicas: list[str], within_s: float) -> None:
+        """Waits until all of them serve exactly this version."""
+        end = time.monotonic() + within_s
         while True:
             seen = {replica: await self.look(replica) for replica in replicas}
             if all(state == "serving" and held == version for state, held in seen.values()):
-                return time.monotonic() - begin
+                return
             assert all(self.lives(replica) for replica in replicas), f"one has ended: {seen}" + self.logs()
             late = f"not all serve {version} within {within_s} s: {seen}"
-            assert time.monotonic() < begin + within_s, late + self.logs()
+            assert time.monotonic() < end, late + self.logs()
             await asyncio.sleep(0.05)
 
     def committed(self) -> dict[str, dict[tuple[PolicyVersion, str], float]]:

@@ -231,11 +231,10 @@ class Stage:
         self.current = PolicyVersion(incarnation=0, version=0)
         """What all replicas are to serve."""
 
-    async def publish(self) -> tuple[PolicyVersion, float]:
-        """The next version, and how long the trainer waited."""
-        begin = time.monotonic()
+    async def publish(self) -> PolicyVersion:
+        """The next version, once the trainer waits no longer."""
         self.current = PolicyVersion(incarnation=self.trainer.incarnation, version=self.current.version + 1)
-        return await self.trainer.publish(self.current.version), time.monotonic() - begin
+        return await self.trainer.publish(self.current.version)
 
     def outcome(self, version: PolicyVersion, replica: str) -> pb.ReplicaOutcome:
         return self.run.outcomes[version][replica]

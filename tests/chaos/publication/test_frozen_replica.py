@@ -1,4 +1,4 @@
-"""A replica is frozen by SIGSTOP in each phase: nobody waits for it beyond the deadline, and thawed it catches up."""
+"""A replica is frozen by SIGSTOP in each phase: the trainer goes on while it is, and thawed it catches up."""
 
 import asyncio
 import socket
@@ -8,62 +8,58 @@ import pytest
 
 from headrace.wire.v1 import common_pb2, message_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
-from tests.chaos.publication.stage import TIMES, Stage
+from tests.chaos.publication.stage import Stage
 from tests.chaos.publication.strike import PHASES, Moment, Watch
 from tests.variants import keep
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
-SLACK_S = 1.5
-"""For what the phases take on a busy machine."""
 SERVING_S = 60
 GLOO = common_pb2.Routes(backends=["gloo"], ranks=1)
-DEADLINES = {phase: getattr(TIMES, f"{phase}_s") for phase in PHASES}
 
 
 @pytest.mark.parametrize("phase", keep({"transfer"}, PHASES))
 @pytest.mark.parametrize("members", [2, pytest.param(4, marks=pytest.mark.long)])
-async def test_the_trainer_waits_no_longer_than_the_deadline_and_the_thawed_one_comes_back_over_the_disk(
+async def test_a_frozen_one_misses_its_phase_and_comes_back_over_the_disk_once_thawed(
     stage: Stage, phase: str, members: int
 ) -> None:
     victim, *others = reversed(await stage.cast(members))
-    before, usual = await stage.publish()
-    version = before.version + 1
+    version = (await stage.publish()).version + 1
     middle = members > 2 and phase == "transfer"
     Watch.moment = Moment(phase, version, lambda: stage.replicas.freeze(victim), middle=middle, at=f"{victim}-")
-    new, waited = await stage.publish()
+    new = await stage.publish()
     try:
+        # It still stands: no other than its deadline has ended the publication.
         assert Watch.moment.over
-        assert DEADLINES[phase] <= waited <= DEADLINES[phase] + usual + SLACK_S
         await stage.replicas.serving(new, others, SERVING_S)
         assert stage.outcome(new, victim).reason.startswith(f"{phase}: ")
+        assert {name for name, one in stage.run.outcomes[new].items() if one.committed} == set(others)
     finally:
         stage.replicas.thaw(victim)
     thawed = time.time()
     await stage.replicas.serving(new, [victim], SERVING_S)
     # Also the step after it finds everybody there.
-    newer, waited = await stage.publish()
+    newer = await stage.publish()
+    assert {name for name, one in stage.run.outcomes[newer].items() if one.committed} == {victim, *others}
     await stage.replicas.serving(newer, [victim, *others], SERVING_S)
-    assert waited <= usual + SLACK_S
     assert stage.replicas.routes(victim, new) == ["disk"]
     assert all(at >= thawed for (held, _), at in stage.replicas.committed()[victim].items() if held == new)
     stage.traffic.check()
 
 
 @pytest.mark.long
-async def test_one_that_stays_frozen_delays_one_publication_by_no_more_than_a_deadline_and_the_next_not_at_all(
+async def test_one_that_stays_frozen_delays_one_publication_and_the_next_not_at_all(
     stage: Stage,
 ) -> None:
     victim, other = reversed(await stage.cast(2))
     stage.replicas.freeze(victim)
-    waits = []
+    members = []
     try:
         for _ in range(3):
-            new, waited = await stage.publish()
-            waits.append(waited)
+            new = await stage.publish()
+            members.append(stage.run.outcomes[new].keys())
             await stage.replicas.serving(new, [other], SERVING_S)
             await asyncio.sleep(0.5)
-        assert waits[0] <= TIMES.prepare_s + SLACK_S
-        assert max(waits[1:]) <= SLACK_S
+        assert members == [{victim, other}, {other}, {other}]
     finally:
         stage.replicas.thaw(victim)
     await stage.replicas.serving(new, [victim], SERVING_S)
@@ -78,10 +74,10 @@ async def test_one_that_thaws_in_the_time_of_another_trainer_serves_nothing_of_t
 ) -> None:
     victim, other = reversed(await stage.cast(2))
     Watch.moment = Moment(phase, stage.current.version + 1, lambda: stage.replicas.freeze(victim))
-    former, _ = await stage.publish()
+    former = await stage.publish()
     try:
         await stage.trainer.register(former.version)
-        new, _ = await stage.publish()
+        new = await stage.publish()
         assert new.incarnation == former.incarnation + 1
         await stage.replicas.serving(new, [other], SERVING_S)
     finally:
@@ -91,7 +87,7 @@ async def test_one_that_thaws_in_the_time_of_another_trainer_serves_nothing_of_t
     stage.traffic.check()
 
 
-async def test_a_member_that_never_shows_up_delays_a_publication_by_no_more_than_a_deadline(stage: Stage) -> None:
+async def test_a_member_that_never_shows_up_delays_one_publication_and_the_next_not_at_all(stage: Stage) -> None:
     (replica,) = await stage.cast(1)
     # As if they had what is current: otherwise the joiners' loop may take them before the trainer's publication does.
     held = message_pb2.PolicyVersion(incarnation=stage.current.incarnation, version=stage.current.version)
@@ -106,12 +102,10 @@ async def test_a_member_that_never_shows_up_delays_a_publication_by_no_more_than
             )
             beat = pb.HeartbeatRequest(replica_id=name, boot_id=name, state=pb.REPLICA_STATE_SERVING, version=held)
             assert stage.run.registry.heartbeat(beat, time.monotonic())
-        new, waited = await stage.publish()
-        assert TIMES.prepare_s <= waited <= TIMES.prepare_s + SLACK_S
+        new = await stage.publish()
         assert all(stage.outcome(new, name).reason.startswith("prepare: ") for name in ("rollout-7", "rollout-8"))
         await stage.replicas.serving(new, [replica], SERVING_S)
         # They are known for it: the next one does not wait for them.
-        new, waited = await stage.publish()
+        new = await stage.publish()
         assert stage.run.outcomes[new].keys() == {replica}
-        assert waited <= SLACK_S
         await stage.replicas.serving(new, [replica], SERVING_S)

@@ -1,4 +1,4 @@
-"""SGLang servers that die or stand still in a transfer: nobody waits for them, their service ends, the next returns."""
+"""SGLang servers that die or stand still in a transfer: the others serve, their service ends, the next returns."""
 
 import os
 import signal
@@ -18,9 +18,8 @@ from tests.valkey import Valkey
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 TIMES = PublicationTable(prepare_s=5, transfer_s=6, verify_s=10, commit_s=5)
-DEADLINES = {phase: getattr(TIMES, f"{phase}_s") for phase in PHASES}
 START_S = 170
-SLACK_S = 2.0
+SERVING_S = 60
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -66,7 +65,7 @@ async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_r
     stage: Stage, blow: signal.Signals, phase: str
 ) -> None:
     victim, other = reversed(await stage.cast(2, START_S))
-    _, usual = await stage.publish()
+    await stage.publish()
     server = server_of(stage.replicas.pid(victim))
     targets = server if blow is signal.SIGKILL else schedulers(server)
 
@@ -76,10 +75,10 @@ async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_r
 
     middle = phase == "transfer"
     Watch.moment = Moment(phase, stage.current.version + 1, strike_server, middle=middle, at=f"{victim}-")
-    new, waited = await stage.publish()
+    new = await stage.publish()
     assert Watch.moment.over
-    assert waited <= (DEADLINES[phase] if blow is signal.SIGSTOP else 0) + usual + SLACK_S
-    await stage.replicas.serving(new, [other], SLACK_S)
+    await stage.replicas.serving(new, [other], SERVING_S)
+    assert stage.outcome(new, other).committed
     outcome = stage.outcome(new, victim)
     # The gate of a verified server opens without asking it again: what became of it may be seen only afterwards.
     assert (outcome.committed and phase == "commit") or outcome.reason.startswith(f"{phase}: ")
@@ -91,13 +90,12 @@ async def test_the_other_serves_and_the_struck_one_is_ended_by_its_service_and_r
 
     stage.traffic.flows = False
     stage.replicas.start(victim)
-    newer, waited = await stage.publish()
-    assert waited <= usual + SLACK_S
-    await stage.replicas.serving(newer, [other], SLACK_S)
+    newer = await stage.publish()
+    await stage.replicas.serving(newer, [other], SERVING_S)
     await stage.replicas.serving(newer, [victim], START_S)
     assert stage.replicas.routes(victim, newer) == ["gloo" if outcome.committed else "disk"]
-    newest, _ = await stage.publish()
-    await stage.replicas.serving(newest, [victim, other], SLACK_S)
+    newest = await stage.publish()
+    await stage.replicas.serving(newest, [victim, other], SERVING_S)
     assert stage.replicas.routes(victim, newest) == ["gloo"]
     stage.traffic.check()
     assert stage.traffic.looked_at

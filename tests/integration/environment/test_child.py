@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -159,6 +160,18 @@ async def test_a_tool_that_hangs_is_killed_with_all_that_it_started() -> None:
             await call
         assert not one.alive
     await until_async(lambda: not sleepers())
+
+
+async def test_a_process_that_is_left_behind_without_a_sandbox_holds_up_no_end() -> None:
+    """It has left the group, so that it is not killed, and holds the child's output open."""
+    async with child("leave_behind", sandbox=False) as one:
+        await reset(one)
+        await use(one, "leave_behind")
+        await until_async(sleepers)
+        await one.kill()
+        assert sleepers(), "it outlives the child"
+        for number in sleepers():
+            os.kill(int(number), signal.SIGKILL)
 
 
 def sleepers() -> list[str]:

@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.gate.parts import PARTS, files_of_part
 from tests.gate.seconds import LIMIT, TABLE
+from tests.gate.until import VARIABLE as UNTIL
 
 ROOT = Path(__file__).parents[3]
 TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
@@ -35,6 +37,20 @@ def test_short():
 @pytest.mark.parametrize("number", [1, 2])
 def test_long(number):
     pass
+"""
+
+BEGINS_IN_TIME = """
+import pytest
+
+@pytest.fixture(scope="module")
+def dear():
+    raise RuntimeError("made for a test that does not run")
+
+def test_waits(dear):
+    pass
+
+def test_later():
+    assert 0 == 1
 """
 
 
@@ -104,3 +120,22 @@ def test_a_run_of_everything_leaves_nothing_out_and_has_no_limit(suite: Path) ->
     done = run(suite)
     assert done.returncode == 0, done.stdout
     assert "left out" not in done.stdout and "TOO DEAR" not in done.stdout
+
+
+def test_a_file_may_take_its_share_of_a_slow_session(suite: Path) -> None:
+    (suite / "conftest.py").write_text(f"from tests.gate import seconds\nseconds.SHARE = 0.9\n{CONFTEST}")
+    (suite / "test_waits.py").write_text("import time\n\ndef test_waits():\n    time.sleep(1.5)\n")
+    (suite / "test_then.py").write_text("import time\n\ndef test_waits():\n    time.sleep(0.5)\n")
+    done = run(suite, "-m", "not long and not sglang", **{LIMIT: "1"})
+    assert done.returncode == 0 and "TOO DEAR" not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("workers", [(), TWO_WORKERS], ids=["one process", "two workers"])
+def test_no_test_begins_after_the_time_and_those_left_out_are_listed(suite: Path, workers: tuple[str, ...]) -> None:
+    (suite / "test_waits.py").write_text(BEGINS_IN_TIME)
+    done = run(suite, *workers, "-k", "waits or later", **{UNTIL: str(time.time() + 3600)})
+    assert done.returncode == 1 and "LEFT OUT" not in done.stdout, done.stdout
+    done = run(suite, *workers, "-k", "waits or later", **{UNTIL: str(time.time() - 1)})
+    assert done.returncode == 0, done.stdout
+    assert "LEFT OUT for want of time: 2 tests of 1 files" in done.stdout
+    assert re.search(r"^ +2  test_waits.py$", done.stdout, re.MULTILINE), done.stdout

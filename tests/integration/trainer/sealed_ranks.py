@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     place = read_place(sys.argv[2:])
     ranks = assemble_ranks(SIZE, place, device=torch.device("cpu"), timeout_s=90.0)
     assert ranks.store is not None
-    commands = Commands(ranks.store, SIZE)
+    commands = Commands(ranks.store, SIZE, rank=ranks.rank, token="of the run")
     if ranks.rank == 0:
         process = psutil.Process()
         own = [one.laddr.port for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from headrace.services.reward.scorers.answers.answers import SEEN, AnswerOrigin, FoundAnswer, find_answer
 from headrace.services.reward.scorers.answers.hedges import (
+    behind_retraction,
     is_limited,
     is_open,
     is_side_by_side,
@@ -22,6 +23,7 @@ _OF_NUMBER = re.compile(r"\s+of\s+(?:the\s+)?\d")
 
 def final_number(text: str) -> Fraction | None:
     """The number that a person would take for the text's answer (see `find_answer`), as it is written; or None."""
+    text = behind_retraction(text)
     answer = find_answer(text)
     if answer is None:
         return None

@@ -1,6 +1,7 @@
 r"""What takes an answer back, or leaves it open: `17, not 18`, `18 or 19`, `at least 18`, `twice 18`. Pure."""
 
 import re
+from collections import deque
 
 _FILLERS = (
     r"(?:(?:be|been|being|equal|equals|to|the|a|an|exactly|simply|just|have|has|had|actually|really|even|of|number"
@@ -27,6 +28,13 @@ _NO_IDEA = re.compile(
     r"\b(?:do\s+not|don['\u2019]t|cannot|can['\u2019]t|can\s+not|not)\s+(?:be\s+)?"
     r"(?:know|tell|say|determine|determined|sure|possible)\b|\bno\s+idea\b|\bunknown\b",
     re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"""
+    \b(?: no,?\ wait | wait,?\ no | no,?\ actually | actually,?\ no | (?:scratch|strike)\ that )\b
+    [\s,.:;!\u2013\u2014-]*
+    """,
+    re.VERBOSE | re.IGNORECASE,
 )
 _SEEN = 120
 _BOUND = re.compile(
@@ -90,6 +98,15 @@ _SIDE_BY_SIDE = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+
+
+def behind_retraction(text: str) -> str:
+    """What stands behind the last place where a text takes back all before it; the whole text if it takes nothing back.
+
+    `The answer is 18. No wait, 19` gives 19; a text that takes an answer back and states no other has none.
+    """
+    found = deque(_TAKEN_BACK.finditer(text), maxlen=1)
+    return text[found[0].end() :] if found else text
 
 
 def without_rejected(text: str) -> str:

@@ -20,7 +20,9 @@ _SIZE = rf"""
     )
 """
 _SCALE_WORDS = "|".join(word for word in SCALES if word not in ("%", "k"))
-_SCALE = rf"(?: [ -]? (?P<scale> % | (?<=\d)k\b | (?:{_SCALE_WORDS})\b ) )?"
+_MEGA = "M"
+"""A million, as `18M` has it; `18 m` are metres."""
+_SCALE = rf"(?: [ -]? (?P<scale> % | (?<=\d)k\b | (?<=\d)(?-i:{_MEGA})\b | (?:{_SCALE_WORDS})\b ) )?"
 _APART = r"(?: (?: ^ | (?<=[=(\[{:,]) | (?<=[=(\[{:,]\ ) | (?<=\bis\ ) ) (?P<apart>-)\ | (?P<sign>[-+]?) )"
 """A minus sign that white space follows, where no operand stands before it."""
 _NO_MORE = r"(?! [.,]?\d | \^ | /\s?\d | (?:st|nd|rd|th)\b | [xyzna-e](?![A-Za-z]) | [A-Za-z]\d )"
@@ -122,7 +124,7 @@ def _number(match: "re.Match[str]") -> Number | None:
     size = _size(match)
     if size is None:
         return None
-    word = (match["scale"] or "").lower()
+    word = "million" if match["scale"] == _MEGA else (match["scale"] or "").lower()
     is_negative = match["sign"] == "-" or match.groupdict().get("apart") is not None
     scale = SCALES.get(word.replace("  ", " "), Fraction(1))
     return Number(-size if is_negative else size, scale, _is_worked_out(match))

@@ -17,7 +17,7 @@ from headrace.services.reward.scorers.answers.formulas import (
     is_words,
     without_reasons,
 )
-from headrace.services.reward.scorers.answers.hedges import is_limited, is_negation, without_rejected
+from headrace.services.reward.scorers.answers.hedges import behind_retraction, is_limited, is_negation, without_rejected
 from headrace.services.reward.scorers.answers.notation import plain_notation
 from headrace.services.reward.scorers.answers.numbers import Number, read_number, same_number
 from headrace.services.reward.scorers.math.forms import is_worked_out, read_formula, same_form
@@ -31,6 +31,7 @@ _OTHER_WORDS = re.compile(r"\b(?:or|and\s+maybe|maybe|perhaps|possibly)\b", re.I
 _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _BASED = re.compile(r"([0-9A-Z]+)\s?_\s?(?:\{\s?(\d+)\s?\}|(\d+))|\b([0-9A-Z]+)\s\(?\s?(?:in\s)?base[\s-](\d+)")
 _LEADS_TO = re.compile(r"=>?|->|\u2192|\u21d2|\\(?:implies|to|[rR]ightarrow)(?![A-Za-z])")
+_SET = re.compile(r"[\s$]*(?:\\left)?\\\{.*\\\}[\s$]*", re.DOTALL)
 _BECAUSE = re.compile(r"[,\s]\s*(?:because|since)\b", re.IGNORECASE)
 _EQUALS = re.compile(r"(?<![<>!:\\])=|\\(?:approx|to|implies|[rR]ightarrow)(?![A-Za-z])|\u2248|\u2192|\u21d2")
 _TIME = re.compile(r"(\d{1,2}:\d\d)\s*(?:[ap]\.?m\.?|o'clock)?", re.IGNORECASE)
@@ -84,6 +85,7 @@ def read_key(value: object) -> ReferenceAnswer:
 
 def read_said(completion: str, key: ReferenceAnswer, prompt: str = "") -> ExtractedAnswer:
     """Extracts the completion's answer and compares it with the key, as far as that needs no verifier."""
+    completion = behind_retraction(completion)
     answer = find_answer(completion)
     if answer is None:
         return ExtractedAnswer("nothing", False)
@@ -176,6 +178,8 @@ def _formula(answer: FoundAnswer, key: ReferenceAnswer | None = None) -> Extract
         return ExtractedAnswer(answer.text, False)
     if key is not None and _is_bracketed(key.text) and "," in formula and not re.search(r"[(\[\\]|<", formula):
         return ExtractedAnswer(answer.text, False)  # A point or an interval is no list.
+    if key is not None and _is_bracketed(key.text) and _SET.fullmatch(formula):
+        return ExtractedAnswer(answer.text, False)  # Nor is it a set.
     return ExtractedAnswer(answer.text, None, formula)
 
 

@@ -109,6 +109,12 @@ def hang() -> str:
         time.sleep(1)
 
 
+def leave_behind() -> str:
+    """Starts a process that outlives it."""
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    return "started"
+
+
 def spin() -> str:
     """Uses a CPU, and never returns."""
     while True:

@@ -132,3 +132,11 @@ def test_what_is_no_file_of_rows_is_refused_in_one_line_at_once(tmp_path: Path, 
     ) as error:
         list(read_rows(str(path), subset="", split=""))
     assert name in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["\u202e\u05e9\u05dc\u05d5\u05dd 1+2=", "a\x00b", "\U0001f600\u200d", "e\u0301 \u2028"]
+)
+def test_text_of_any_script_is_read_as_it_is(tmp_path: Path, text: str) -> None:
+    (row,) = rows(tmp_path, json.dumps({"prompt": text}, ensure_ascii=False))
+    assert isinstance(row, DataRow) and prompt_of(row, DataTable(path="train.jsonl")).content == text

@@ -78,6 +78,16 @@ NO_ANSWER: dict[str, list[str]] = {
         "The answer is 18 thousand",
         "\\boxed{18 \\text{ million}}",
         "The answer is 18k",
+        "The answer is 18M",
+        "\\boxed{18M}",
+        "It costs $18M.",
+        # Taken back.
+        "The answer is 18. No wait, 19",
+        "The answer is 18. No, wait, it is 19.",
+        "#### 18\nWait, no: 19",
+        "\\boxed{18}. Scratch that, 19.",
+        "The answer is 18. No wait",
+        "The answer is 18. No wait, I have to think.",
         "18.0000001",
         "Could be 17, could be 18",
         "The answer is 18 less than 20",
@@ -122,12 +132,16 @@ NO_ANSWER: dict[str, list[str]] = {
     "1.6e-6": ["0.000002", "2e-6"],
     "6.02e-7": ["\\boxed{1e-6}"],
     "2516_8": ["\\boxed{2516_7}", "\\boxed{2516_{9}}", "The answer is 2517_8", "\\boxed{2517}"],
-    "(1,2)": ["\\boxed{1,2}", "The answer is 1, 2"],
+    "(1,2)": ["\\boxed{1,2}", "The answer is 1, 2", "\\boxed{\\{1,2\\}}", "The answer is $\\left\\{1, 2\\right\\}$"],
 }
 """An answer -> completions that do not give it."""
 RIGHT: dict[str, list[str]] = {
     "18": [
         "The answer is 18, not 17.",
+        "The answer is 17. No wait, 18",
+        "It is 17. No wait, that is wrong.\nThe answer is 18.",
+        "\\boxed{17}. Wait, no: \\boxed{18}",
+        "There is no waiting: the answer is 18.",
         "The answer is not 17 but 18.",
         "It isn't 17, it is 18.",
         "It was 5, not 6, and so she has 18.",
@@ -176,6 +190,7 @@ RIGHT: dict[str, list[str]] = {
         "10k",
     ],
     "12345678": ["\\boxed{12\\;345\\;678}"],
+    "18000000": ["18M", "\\boxed{18M}"],
     "5000000": ["\\boxed{5\\text{ million}}", "five million", "The answer is \\$5 million."],
     "0.05": ["\\boxed{5 \\text{ percent}}"],
     "0.5\\%": ["\\boxed{0.5}", "\\boxed{0.005}", "0.5 percent"],

@@ -142,6 +142,16 @@ def test_a_baseline_of_the_group_with_a_group_of_one_is_refused(module):
     assert group_problem(table(advantage=f"{name}:estimate", needs=["group"]), 1) is not None
 
 
+def test_a_batch_of_one_group_is_also_one_of_equal_rewards(module):
+    name = module("""
+        def estimate(signals):
+            each = (signals.rewards - signals.rewards.mean()) / signals.rewards.std()
+            return Estimate(advantages=each.repeat_interleave(signals.lengths))
+    """)
+    with pytest.raises(ConfigError, match="advantages is nan at token 0"):
+        check_advantage(f"{name}:estimate", BatchShape(groups=1, group_size=4, longest=9))
+
+
 def test_what_an_own_advantage_needs_is_what_it_gets(module):
     name = module("""
         def estimate(signals):
