@@ -23,6 +23,7 @@ READY := $(VENV)/.ready
 JOBS ?= 3
 CHAOS ?= runs/chaos.json
 CHAOS_SEED ?= 1
+CHAOS_TESTS := tests/chaos/failpoints/test_every_point.py tests/chaos/faults/test_other_faults.py
 # Tests that start no processes: what else runs on the machine only makes them slower.
 PURE := tests/unit tests/contract
 COMPOSE := tests/e2e/compose
@@ -120,9 +121,10 @@ long-alone: $(READY) sglang-venv
 once: $(READY)
 	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
 
-chaos: $(READY) ## Kill every service at every failpoint, and write docs/reliability.md; up to 30 minutes, CHAOS_SEED=N
+chaos: $(READY) ## Kill every service at every failpoint, inject other faults, write docs/reliability.md; up to 30 minutes, CHAOS_SEED=N
 	@mkdir -p $(dir $(CHAOS))
-	HEADRACE_CHAOS=$(CHAOS) HEADRACE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -s tests/chaos/failpoints/test_every_point.py
+	@rm -f $(CHAOS)
+	HEADRACE_CHAOS=$(CHAOS) HEADRACE_CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -s $(CHAOS_TESTS)
 	$(BIN)/python -m tests.chaos.failpoints.report $(CHAOS)
 
 soak: $(READY) ## A run of 25 minutes: memory, descriptors and threads of each process may not grow with its steps

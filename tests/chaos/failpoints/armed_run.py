@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headrace.wire.failpoints import VARIABLE
@@ -20,7 +20,8 @@ _INSTANCE = {"rollout": "rollout-0", "reward": "reward-0", "environment": "envir
 class ArmedRun:
     """A run, and the folder through which its services are killed."""
 
-    def __init__(self, folder: Path, variant: str, steps: int) -> None:
+    def __init__(self, folder: Path, variant: str, steps: int, settings: Sequence[str] = ()) -> None:
+        """`settings`: more arguments of `headrace train`."""
         folder.mkdir(parents=True)
         self.points = folder / "failpoints"
         for kind in ("armed", "reached", "struck"):
@@ -29,14 +30,14 @@ class ArmedRun:
         made.environment = {VARIABLE: str(self.points)}
         self.run: TinyRun = made
         self._scorer = {"name": "length", "options": {"target": 3}} if variant == SCORED else {"name": "environment"}
-        self._slow = made.folder / "slow"
+        self._slow, self._settings = made.folder / "slow", settings
 
     def start(self) -> None:
         """Starts it with steps that take their time, most of it a scorer's, until `hurry`."""
         (self.run.folder / "pace.py").write_text(PACE)
         self._slow.touch()
         scorers = json.dumps([self._scorer, {"name": "pace:slowly"}])
-        self.run.start(f"--reward.scorers={scorers}", f"--reward.path={self.run.folder}")
+        self.run.start(f"--reward.scorers={scorers}", f"--reward.path={self.run.folder}", *self._settings)
 
     def hurry(self) -> None:
         """Ends the slowness."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.failpoints.armed_run import ArmedRun
+from tests.chaos.failpoints.verdicts import lost_and_doubled
 
 STEPS = 100
 KILLS = 12
@@ -94,10 +95,8 @@ def _ended(armed: ArmedRun, names: list[str], draw: random.Random, steps: int) -
     outcome.strikes += [Strike(name=name, recovery_s=float("nan")) for name in armed.struck() if name not in done]
     outcome.reached = armed.reached()
     verdict = armed.run.check()
-    groups = verdict["groups"]
     outcome.weights_sha256 = verdict["weights_sha256"]
-    outcome.lost = groups["issued"] - groups["trained"] - sum(groups["dropped"].values()) - groups["open"]
-    outcome.doubled = max(0, groups["trained"] - steps * 4)
+    outcome.lost, outcome.doubled = lost_and_doubled(verdict["groups"], steps)
     return outcome
 
 

@@ -1,4 +1,6 @@
-"""What the campaign does not strike, and why."""
+"""Where failpoints are struck that the runs of the campaign do not reach for certain, and which never are, and why."""
+
+from headrace.wire.access.roles import Role
 
 WITHOUT = {
     "services/orchestrator/annotation/vote_log.py:_load: fsync": "cuts a torn line; the next start cuts it too",
@@ -9,50 +11,104 @@ WITHOUT = {
 }
 """Effects in functions without a failpoint."""
 
-READ = {
-    "/wire.v1.OrchestratorService/GetStatus": "orchestrator",
-    "/wire.v1.RolloutService/GetReplica": "rollout",
-    "/wire.v1.TrainerService/GetTrainer": "trainer",
-    "/wire.v1.RewardService/ListScorers": "reward",
-    "/wire.v1.RewardService/Score": "reward",
+CALLED = {
+    "/wire.v1.OrchestratorService/GetStatus": ("orchestrator", Role.OPERATOR),
+    "/wire.v1.RolloutService/GetReplica": ("rollout", Role.OPERATOR),
+    "/wire.v1.TrainerService/GetTrainer": ("trainer", Role.OPERATOR),
+    "/wire.v1.RewardService/ListScorers": ("reward", Role.OPERATOR),
+    "/wire.v1.RewardService/Score": ("reward", Role.OPERATOR),
+    "/wire.v1.RolloutService/AbortWeights": ("rollout", Role.ORCHESTRATOR),
+    "/wire.v1.TrainerService/CloseGroup": ("trainer", Role.ORCHESTRATOR),
+    "/wire.v1.TrainerService/GetFates": ("trainer", Role.ORCHESTRATOR),
+    "/wire.v1.TrainerService/SaveWeights": ("trainer", Role.ORCHESTRATOR),
+    "/wire.v1.TrainerService/GetChecksums": ("trainer", Role.ORCHESTRATOR),
 }
-"""Methods that people's commands alone call, and the service that serves each: killed there by `test_struck_alone`."""
-ALONE = frozenset({"stream.before_fail", "stream.failed", "folder.moved_aside"})
-"""Points that a run reaches only by a fault of another kind: `test_struck_alone` strikes them outside of one."""
+"""Methods that a run calls by chance or never, the service that serves each, and a role that may call it.
 
-_CALLER = "in a command of people, which has no failpoints: nothing of a run dies with it"
-_TURNS = "engines that share the trainer's GPUs, which no machine without one has: not struck"
-_HASHED = "engines that hash their weights, with the real SGLang: not struck; tests/chaos/publication/test_sglang.py"
-_VOTE = "tests/integration/orchestrator/test_killed_votes.py"
+`test_struck_alone.py` calls each on a live run whose service is killed there: in calls that people's commands make
+alone, and in those of an orchestrator.
+"""
+SET_ASIDE = ("stream.before_settle", "stream.settled")
+"""Points of a trainer that finds garbage among the scored groups: `test_struck_alone.py` adds some to a live run."""
+CLAIMED = "stream.claimed"
+"""Reached by a trainer whose own claim ran out, as it stood still: its next life takes what it has without one."""
+MOVED = "folder.moved_aside"
+"""Between the renames of a folder that is replaced, while there is an older one."""
+OF_WORKERS = frozenset(
+    {
+        *(CLAIMED, "stream.before_release", "stream.released", "stream.before_renew", "stream.renewed"),
+        *("stream.before_fail", "stream.failed"),
+    }
+)
+"""Points that the worker of a service reaches by chance, or by a handler that fails: `test_struck_workers.py`."""
+WORKERS = ("environment", "orchestrator", "reward", "rollout")
+TURNS = tuple(
+    f"{service}.rpc.{point}"
+    for method, asks, serves in (("TakeTurn", "trainer", "orchestrator"), ("Sleep", "orchestrator", "rollout"))
+    for service, point in (
+        (asks, f"before_call.{method}Request"),
+        (serves, f"served.{method}"),
+        (asks, f"answered.{method}Request"),
+    )
+)
+"""Points of engines that share the trainer's GPUs: `test_struck_turns.py`, in a run of its own."""
+HASHED = tuple(f"orchestrator.rpc.{point}.GetChecksumsRequest" for point in ("before_call", "answered"))
+"""Points of publications to engines that hash their weights, SGLang's: `test_struck_sglang.py`."""
+AT_START = ("file.before_rename", "file.renamed")
+"""Points of a service that makes the tokens of its run, as the first that starts does: `test_struck_at_start.py`."""
+VOTES = ("vote.written", "vote.synced", "sync.before", "sync.done")
+"""Points of an orchestrator that keeps votes."""
 
-
-def _of(method: str, reason: str) -> dict[str, str]:
-    points = (f"rpc.served.{method}", f"rpc.before_call.{method}Request", f"rpc.answered.{method}Request")
-    return dict.fromkeys(points, reason)
-
-
+_HERE = "tests/chaos/failpoints"
 ELSEWHERE = {
-    **{point: _CALLER for method in READ for point in _of(method.rpartition("/")[2], "")},
-    **{f"rpc.served.{method.rpartition('/')[2]}": "tests/chaos/failpoints/test_struck_alone.py" for method in READ},
-    **dict.fromkeys(ALONE, "tests/chaos/failpoints/test_struck_alone.py"),
-    **_of("Sleep", _TURNS),
-    **_of("TakeTurn", _TURNS),
-    **_of("GetChecksums", _HASHED),
-    "vote.written": _VOTE,
-    "vote.synced": _VOTE,
+    **{
+        f"{service}.rpc.served.{method.rpartition('/')[2]}": f"{_HERE}/test_struck_alone.py"
+        for method, (service, _) in CALLED.items()
+    },
+    **{f"trainer.{point}": f"{_HERE}/test_struck_alone.py" for point in (MOVED, CLAIMED, *SET_ASIDE)},
+    **{f"{service}.{point}": f"{_HERE}/test_struck_workers.py" for service in WORKERS for point in OF_WORKERS},
+    **dict.fromkeys(TURNS, f"{_HERE}/test_struck_turns.py"),
+    **dict.fromkeys(HASHED, f"{_HERE}/test_struck_sglang.py"),
+    **{f"{service}.{point}": f"{_HERE}/test_struck_at_start.py" for service in WORKERS for point in AT_START},
+    **{f"orchestrator.{point}": "tests/integration/orchestrator/test_killed_votes.py" for point in VOTES},
 }
-"""Failpoints that the runs of the campaign do not reach, and where each is struck, or why it is not."""
+"""SERVICE.POINT that runs of the campaign reach by chance or never -> the file of a test that strikes it."""
 
-RARE = {
-    "rpc.served.AbortWeights": "a replica that lives and missed a phase: chaos/publication/test_frozen_replica.py",
+_SETTLES = "its worker ends an entry by settling it, which acks it"
+_PUTS = "what it adds to a stream goes with the settling of an entry"
+_TOKENS = "of all that it replaces, the tokens of its run alone lie in a file, and are not synced"
+_INBOX = "its inbox keeps what it cannot take, and gives nothing back"
+NEVER = {
+    **{f"{service}.{point}": _SETTLES for service in WORKERS for point in ("stream.before_ack", "stream.acked")},
+    **{
+        f"{service}.{point}": _PUTS
+        for service in ("environment", "reward", "trainer")
+        for point in ("stream.before_add", "stream.added")
+    },
+    **{
+        f"{service}.{point}": _TOKENS
+        for service in ("environment", "reward", "rollout")
+        for point in ("sync.before", "sync.done")
+    },
+    **{
+        f"trainer.{point}": _INBOX
+        for point in ("stream.before_fail", "stream.failed", "stream.before_release", "stream.released")
+    },
 }
-"""Failpoints that some runs reach and others do not."""
+"""SERVICE.POINT that the source seems to lead to and the service cannot reach -> why."""
+
+_GIVEN_UP = "a group of which one token is too old while it is generated, which a run of seconds does not come to"
+NOT_STRUCK = {
+    "rollout.stream.before_add": _GIVEN_UP,
+    "rollout.stream.added": _GIVEN_UP,
+}
+"""SERVICE.POINT that no test strikes -> why."""
 
 BY_CHANCE = frozenset(
     {
-        *("stream.claimed", "stream.before_release", "stream.released", "stream.before_renew", "stream.renewed"),
+        *OF_WORKERS,
         *(f"rpc.{kind}.{name}Request" for kind in ("before_call", "answered") for name in ("CloseGroup", "GetFates")),
-        *("rpc.served.CloseGroup", "rpc.served.GetFates"),
+        *("rpc.served.CloseGroup", "rpc.served.GetFates", "rpc.served.AbortWeights"),
     }
 )
-"""Those that an undisturbed run reaches or not, by its timing: the sample, which must strike whole, has none."""
+"""Points that an undisturbed run reaches or not, by its timing: the sample, which must strike whole, has none."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from google.protobuf.descriptor import MethodDescriptor
 
 from headrace.services.trainer.settings import FAIL_POINTS
-from headrace.wire.access.roles import ALLOWED
+from headrace.wire.access.roles import ALLOWED, Role
 from headrace.wire.v1 import orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
 
 ROOT = Path(__file__).parents[3]
@@ -29,8 +29,8 @@ def points() -> set[str]:
     found = set()
     for _, tree in files():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _is_reach(node.func):
-                found |= _names(node.args[0])
+            if isinstance(node, ast.Call) and is_reach(node.func):
+                found |= names_of(node.args[0])
     return found
 
 
@@ -42,12 +42,13 @@ def effects_without_a_point() -> list[str]:
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-            if not any(map(_is_reach, calls)):
+            if not any(map(is_reach, calls)):
                 found += [f"{path}:{function.name}: {name}" for call in calls if (name := _effect(call))]
     return sorted(set(found))
 
 
-def _is_reach(call: ast.expr) -> bool:
+def is_reach(call: ast.expr) -> bool:
+    """Whether `call` is what a failpoint calls."""
     return isinstance(call, ast.Attribute) and call.attr == "reach" and _text(call.value) == "failpoints"
 
 
@@ -69,7 +70,8 @@ def _text(node: ast.expr) -> str:
     return ast.unparse(node)
 
 
-def _names(node: ast.expr) -> set[str]:
+def names_of(node: ast.expr) -> set[str]:
+    """The points that the argument of a failpoint can name."""
     if isinstance(node, ast.Constant):
         return {str(node.value)}
     assert isinstance(node, ast.JoinedStr)
@@ -80,20 +82,21 @@ def _names(node: ast.expr) -> set[str]:
 
 def _methods() -> set[str]:
     """Names of the unary methods of all services."""
-    return {method.name for method in _described() if not method.server_streaming}
+    return {method.name for _, method, _ in served() if not method.server_streaming}
 
 
 def _requests() -> set[str]:
     """Names of the messages with which unary methods are called."""
-    return {method.input_type.name for method in _described() if not method.server_streaming}
+    return {method.input_type.name for _, method, _ in served() if not method.server_streaming}
 
 
-def _described() -> Iterator[MethodDescriptor]:
+def served() -> Iterator[tuple[str, MethodDescriptor, frozenset[str]]]:
+    """Each method of all services: the service that serves it, and the roles that may call it."""
     for file in (orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2):
         for service in file.DESCRIPTOR.services_by_name.values():
+            owner = Role(service.name.removesuffix("Service").lower())
             for method in service.methods:
-                assert f"/{service.full_name}/{method.name}" in ALLOWED
-                yield method
+                yield owner, method, frozenset(ALLOWED[f"/{service.full_name}/{method.name}"])
 
 
 _VARIABLE = {

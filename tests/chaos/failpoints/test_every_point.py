@@ -1,10 +1,7 @@
-"""`make chaos`: every service is killed at every failpoint that it reaches, 12 kills a run, in an order of a seed."""
+"""`make chaos`: every service is killed at every failpoint that it can reach, 12 kills a run, in an order of a seed."""
 
-import dataclasses
 import itertools
-import json
 import multiprocessing
-import os
 import random
 import sys
 import time
@@ -16,28 +13,24 @@ import pytest
 
 from tests.chaos.failpoints.armed_run import VARIANTS
 from tests.chaos.failpoints.campaign import AT_ONCE, OF_LOST_STREAMS, Outcome, rounds, struck, undisturbed
-from tests.chaos.failpoints.expected import ELSEWHERE, RARE
-from tests.chaos.failpoints.source import points
+from tests.chaos.failpoints.counting import gaps
+from tests.chaos.failpoints.results import RESULTS, Section, seed_of, write
 
-RESULTS = os.environ.get("HEADRACE_CHAOS", "")
-LIMIT_S = 1800
 TRIES = 4
+CUT_S = 3 * 3600
+"""Ends a hang. A slow machine comes to the end: `results.LIMIT_S` is judged when everything is written."""
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(LIMIT_S + 600),
+    pytest.mark.timeout(CUT_S),
     pytest.mark.skipif(not RESULTS, reason="half an hour: make chaos"),
 ]
 
 
-def point_of(name: str) -> str:
-    return name.partition(".")[2]
-
-
 def test_every_service_dies_at_every_failpoint_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    seed = int(os.environ.get("HEADRACE_CHAOS_SEED", "1"))
+    seed, began = seed_of(), time.monotonic()
     sys.stdout.write(f"HEADRACE_CHAOS_SEED={seed}\n")
-    draw, end = random.Random(seed), time.monotonic() + LIMIT_S
-    done: dict[str, float] = {}
+    draw = random.Random(seed)
+    done: set[str] = set()
     tries: Counter[str] = Counter()
     not_again: set[str] = set()
     runs: list[Outcome] = []
@@ -45,7 +38,7 @@ def test_every_service_dies_at_every_failpoint_and_nothing_is_lost_or_doubled(tm
         plain = {variant: pool.submit(undisturbed, tmp_path / variant, variant) for variant in VARIANTS}
         for variant, undisturbed_run in plain.items():
             before = undisturbed_run.result()
-            todo = (before.reached | OF_LOST_STREAMS) - done.keys()
+            todo = (before.reached | OF_LOST_STREAMS) - done
             for number, lists in enumerate(rounds(todo, draw)):
                 folders = [tmp_path / f"{variant}-{number}-{index}" for index in range(len(lists))]
                 draws = [random.Random(draw.random()) for _ in lists]
@@ -53,25 +46,15 @@ def test_every_service_dies_at_every_failpoint_and_nothing_is_lost_or_doubled(tm
                 for outcome in outcomes:
                     assert outcome.weights_sha256 == before.weights_sha256, f"{variant}: other weights after {outcome}"
                     assert (outcome.lost, outcome.doubled) == (0, 0), outcome
-                    done |= {strike.name: strike.recovery_s for strike in outcome.strikes}
+                    done |= {strike.name for strike in outcome.strikes}
                     # What only a kill leads to is reached in these runs first; some of it is not reached again.
                     todo |= outcome.reached
                 runs += outcomes
-                tries.update({name for names in lists for name in names} - done.keys())
+                tries.update({name for names in lists for name in names} - done)
                 not_again = {name for name, count in tries.items() if count == TRIES and name not in done}
-                todo -= done.keys() | not_again
+                todo -= done | not_again
                 strikes = sum(len(outcome.strikes) for outcome in outcomes)
                 sys.stdout.write(f"{variant} {number}: {strikes} struck, {len(todo)} left\n")
                 sys.stdout.flush()
-                write(runs, seed, not_again)
-                assert time.monotonic() < end, f"not struck within {LIMIT_S} s: {sorted(todo)}"
-    zero = points() - ELSEWHERE.keys() - RARE.keys() - {point_of(name) for name in done}
-    assert not zero, f"no process was killed at {sorted(zero)}"
-    wrong = ELSEWHERE.keys() & {point_of(name) for name in done}
-    assert not wrong, f"struck, though `expected.ELSEWHERE` says that it is not: {sorted(wrong)}"
-
-
-def write(runs: list[Outcome], seed: int, not_again: set[str]) -> None:
-    """The results so far, for `python -m tests.chaos.failpoints.report`."""
-    told = [dataclasses.asdict(run) | {"reached": sorted(run.reached)} for run in runs]
-    Path(RESULTS).write_text(json.dumps({"seed": seed, "runs": told, "not_again": sorted(not_again)}, indent=1))
+                write("failpoints", Section(seed, time.monotonic() - began, runs, sorted(not_again)))
+    assert not (problems := gaps(done)), "\n".join(problems)
