@@ -5,8 +5,8 @@ machine the system also ends a child with its parent; on several, `RankHeartbeat
 whether that is dead or frozen.
 
 That store has no password, and on several machines it stays open: rank 0 signs each command with the trainer's token,
-and the ranks obey no other. The signature covers the command's number and a random word of each rank, so that one of
-another place or another life is none here.
+and the ranks obey no other. The signature covers the command's number and a random word of each rank: a command copied
+from another place or life is refused.
 """
 
 import hashlib
@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from torch._C._distributed_c10d import Store
+from typing_extensions import TypedDict
 
 from headrace.wire.errors import ContractError, WaitTimeoutError
 
@@ -28,6 +30,14 @@ _CHUNK = 4 * 1024 * 1024
 """The store refuses values of more than 8 MiB."""
 _READ_S = 600.0
 _PAUSE_S = 0.005
+
+
+class _Signed(TypedDict):
+    head: str
+    signatures: list[str]
+
+
+_SIGNED = TypeAdapter(_Signed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,24 +79,21 @@ class Commands:
         parts = [whole[start : start + _CHUNK] for start in range(0, len(whole), _CHUNK)]
         for number, part in enumerate(parts):
             self._store.set(self._key(self._number, number), part)  # type: ignore[arg-type]
-        head = {"name": name, "values": values, "sizes": [len(payload) for payload in payloads], "parts": len(parts)}
-        text = json.dumps(head)
-        signatures = [self._signature(word, text, whole) for word in self._words]
+        sizes, digest = [len(payload) for payload in payloads], hashlib.sha256(whole).hexdigest()
+        head = json.dumps({"name": name, "values": values, "sizes": sizes, "parts": len(parts), "payloads": digest})
+        signatures = [self._signature(word, head) for word in self._words]
         # Last: a rank that sees it finds all parts.
-        self._store.set(self._key(self._number), json.dumps({"head": text, "signatures": signatures}))
+        self._store.set(self._key(self._number), json.dumps({"head": head, "signatures": signatures}))
         self._number, self._parts = self._number + 1, len(parts)
 
     def next(self) -> Command:
         """On the other ranks: waits for the next command and returns it."""
         while not self._came(self._key(self._number)):
             pass
-        signed = json.loads(self._store.get(self._key(self._number)))
-        head = json.loads(signed["head"])
+        head = self._head()
         whole = b"".join(bytes(self._store.get(self._key(self._number, part))) for part in range(head["parts"]))
-        if not self._is_signed(signed, whole):
-            raise ContractError(
-                "not_signed", f"command {self._number} of rank 0 does not have the signature of this run"
-            )
+        if hashlib.sha256(whole).hexdigest() != head["payloads"]:
+            raise self._not_signed()
         self._store.add(self._key(self._number, "read"), 1)
         self._number += 1
         payloads, end = [], 0
@@ -95,13 +102,24 @@ class Commands:
             end += size
         return Command(name=head["name"], values=head["values"], payloads=tuple(payloads))
 
-    def _signature(self, word: bytes, head: str, payloads: bytes) -> str:
-        digest = hashlib.sha256(payloads).hexdigest()
-        return hmac.new(self._token, f"{self._number} {word.decode()} {digest} {head}".encode(), "sha256").hexdigest()
+    def _signature(self, word: bytes, head: str) -> str:
+        text = b" ".join((str(self._number).encode(), word, head.encode()))
+        return hmac.new(self._token, text, "sha256").hexdigest()
 
-    def _is_signed(self, signed: dict[str, Any], payloads: bytes) -> bool:
-        wanted = self._signature(self._word, signed["head"], payloads)
-        return any(hmac.compare_digest(wanted, str(one)) for one in signed["signatures"])
+    def _head(self) -> dict[str, Any]:
+        """The next command without its payloads; nothing of it is used before its signature is checked."""
+        try:
+            signed = _SIGNED.validate_json(bytes(self._store.get(self._key(self._number))))
+        except ValidationError:
+            raise self._not_signed() from None
+        wanted = self._signature(self._word, signed["head"]).encode()
+        if not any(hmac.compare_digest(wanted, one.encode()) for one in signed["signatures"]):
+            raise self._not_signed()
+        head: dict[str, Any] = json.loads(signed["head"])
+        return head
+
+    def _not_signed(self) -> ContractError:
+        return ContractError("not_signed", f"command {self._number} of rank 0 lacks the signature of this run")
 
     def _word_of(self, rank: int) -> bytes:
         """Waits for the random word of a rank, which has joined and writes it next."""

@@ -122,12 +122,14 @@ def test_a_run_of_everything_leaves_nothing_out_and_has_no_limit(suite: Path) ->
     assert "left out" not in done.stdout and "TOO DEAR" not in done.stdout
 
 
-def test_a_file_may_take_its_share_of_a_slow_session(suite: Path) -> None:
-    (suite / "conftest.py").write_text(f"from tests.gate import seconds\nseconds.SHARE = 0.9\n{CONFTEST}")
+@pytest.mark.parametrize(("most", "status"), [(100, 0), (1.1, 1)])
+def test_a_file_may_take_its_share_of_a_slow_session(suite: Path, most: float, status: int) -> None:
+    given = f"seconds.SHARE, seconds.MOST = 0.9, {most}"
+    (suite / "conftest.py").write_text(f"from tests.gate import seconds\n{given}\n{CONFTEST}")
     (suite / "test_waits.py").write_text("import time\n\ndef test_waits():\n    time.sleep(1.5)\n")
     (suite / "test_then.py").write_text("import time\n\ndef test_waits():\n    time.sleep(0.5)\n")
     done = run(suite, "-m", "not long and not sglang", **{LIMIT: "1"})
-    assert done.returncode == 0 and "TOO DEAR" not in done.stdout, done.stdout
+    assert done.returncode == status and ("TOO DEAR" in done.stdout) == bool(status), done.stdout
 
 
 @pytest.mark.parametrize("workers", [(), TWO_WORKERS], ids=["one process", "two workers"])

@@ -31,8 +31,12 @@ _NO_IDEA = re.compile(
 )
 _TAKEN_BACK = re.compile(
     r"""
-    \b(?: no,?\ wait | wait,?\ no | no,?\ actually | actually,?\ no | (?:scratch|strike)\ that )\b
-    [\s,.:;!\u2013\u2014-]*
+    (?: ^ | [.!?,;:)\u2013\u2014-] | \n ) [\s*"]{0,4}
+    (?: no,?\ wait | wait,?\ no | no,?\ actually | actually,?\ no | (?:scratch|strike)\ that )
+    (?: \s*+ [.,:;!\u2013\u2014-]++ \s*+
+        (?! that(?:'s|\ is)\ (?:right|correct|it)\b | (?:it|this)(?:'s|\ is)\ (?:right|correct)\b )
+      | \s+ (?= [-$\\(]?\d | \\ | (?:it|that|this|the\ (?:final\ )?answer)(?:'s|\ is|\ should|\ must)\b )
+      | \s* $ )
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -103,7 +107,8 @@ _SIDE_BY_SIDE = re.compile(
 def behind_retraction(text: str) -> str:
     """What stands behind the last place where a text takes back all before it; the whole text if it takes nothing back.
 
-    `The answer is 18. No wait, 19` gives 19; a text that takes an answer back and states no other has none.
+    `The answer is 18. No wait, 19` gives 19; a text that takes an answer back and states no other has none. The words
+    begin a clause and end one, or lead to an answer: `there is no wait` and `wait, no need to round` take nothing back.
     """
     found = deque(_TAKEN_BACK.finditer(text), maxlen=1)
     return text[found[0].end() :] if found else text

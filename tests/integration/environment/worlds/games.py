@@ -110,9 +110,8 @@ def hang() -> str:
 
 
 def leave_behind() -> str:
-    """Starts a process that outlives it."""
-    subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    return "started"
+    """Starts a process that outlives it; returns its number."""
+    return str(subprocess.Popen(["sleep", "300"], start_new_session=True).pid)
 
 
 def spin() -> str:

@@ -78,7 +78,7 @@ def heads(store, number=0):
 def test_a_command_of_another_token_is_not_obeyed(store):
     follower = Commands(store, 2, rank=1, token=TOKEN)
     Commands(store, 2, rank=0, token="of another").send("train", [b"one"])
-    with pytest.raises(ContractError, match="command 0 of rank 0 does not have the signature of this run"):
+    with pytest.raises(ContractError, match="command 0 of rank 0 lacks the signature of this run"):
         follower.next()
 
 
@@ -94,7 +94,25 @@ def test_a_command_that_was_changed_in_the_store_is_not_obeyed(store, forged):
             store.set("command/0/0", b"two")
         case _:
             store.set("command/0/head", json.dumps({**signed, "signatures": []}))
-    with pytest.raises(ContractError, match="does not have the signature"):
+    with pytest.raises(ContractError, match="lacks the signature"):
+        follower.next()
+
+
+@pytest.mark.parametrize(
+    "text", [b"no JSON", b"{}", b'{"head": "{}", "signatures": ["\xc3\xa9"]}', b'{"head": 3, "signatures": 1}']
+)
+def test_what_is_no_command_is_not_obeyed(store, text):
+    _, follower = ends(store)
+    store.set("command/0/head", text)
+    with pytest.raises(ContractError, match="lacks the signature"):
+        follower.next()
+
+
+def test_no_part_is_read_of_a_command_without_a_signature(store):
+    _, follower = ends(store)
+    head = json.dumps({"name": "train", "values": {}, "sizes": [], "parts": 10**9, "payloads": ""})
+    store.set("command/0/head", json.dumps({"head": head, "signatures": []}))
+    with pytest.raises(ContractError, match="lacks the signature"):
         follower.next()
 
 
