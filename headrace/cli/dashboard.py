@@ -1,6 +1,5 @@
 """The verb `dashboard`: a live run's own, or one for a run that has ended."""
 
-import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.operate.page import choose_port, link_of, live_address, open_in_browser, serve_page
+from headrace.operate.page import PageAccess, choose_port, live_address, make_token_file, open_in_browser, serve_page
 from headrace.run.execute import Output
 from headrace.supervisor.once import python
 from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import TOKEN_BYTES, token_of
 from headrace.wire.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 
@@ -31,7 +29,7 @@ def dashboard(
 ) -> None:
     """Prints the link to a live run's dashboard, or serves that of an ended run until Ctrl-C.
 
-    The link has a token: it is for the owner of the run.
+    The link has a token: it is for the owner of the run. With `--json` it is the address, and the file of the token.
     """
     output = Output.choose(json=json)
     with reported_errors(output), tempfile.TemporaryDirectory(prefix="headrace-") as name:
@@ -39,11 +37,11 @@ def dashboard(
         folder = Path(name)
         address = live_address(run_dir)
         if address:
-            link = link_of(f"{address}/", token_of(RunPaths(run_dir).tokens, Role.OPERATOR))
-            output.say(f"the run is alive, its orchestrator serves the dashboard: {link}")
-            _print_address(output, link)
+            page = PageAccess(f"{address}/", RunPaths(run_dir).tokens / Role.OPERATOR)
+            output.say(f"the run is alive, its orchestrator serves the dashboard: {page.in_words(json=output.json)}")
+            _print_address(output, page)
             if open_:
-                open_in_browser(link, folder)
+                open_in_browser(page.link, folder)
                 time.sleep(_BROWSER_S)
             return
         _serve(run_dir, choose_port(port), folder, output, open_=open_)
@@ -51,24 +49,21 @@ def dashboard(
 
 def _serve(run_dir: Path, port: int, folder: Path, output: Output, *, open_: bool) -> None:
     """Serves until Ctrl-C, to callers with a token that is made for this server."""
-    token, file = secrets.token_hex(TOKEN_BYTES), folder / "token"
-    file.touch(mode=0o600)
-    file.write_text(token, encoding="ascii")
-    link = link_of(f"http://127.0.0.1:{port}/", token)
+    page = PageAccess(f"http://127.0.0.1:{port}/", make_token_file(folder, Role.OPERATOR))
     argv = python(
         "headrace.services.orchestrator.dashboard", str(run_dir.resolve()), "--port", str(port),
-        "--token-file", str(file),
+        "--token-file", str(page.token_file),
     )  # fmt: skip
 
     def ready() -> None:
-        output.say(f"the dashboard is at {link} (Ctrl-C ends it)")
-        _print_address(output, link)
+        output.say(f"the dashboard is at {page.in_words(json=output.json)} (Ctrl-C ends it)")
+        _print_address(output, page)
         if open_:
-            open_in_browser(link, folder)
+            open_in_browser(page.link, folder)
 
     serve_page(argv, port, folder / "dashboard.log", inherited(), ready)
 
 
-def _print_address(output: Output, link: str) -> None:
+def _print_address(output: Output, page: PageAccess) -> None:
     if output.json:
-        output.result(json_line({"url": link}))
+        output.result(json_line(page.as_json()))

@@ -22,7 +22,9 @@ def status(run_dir: Folder = None, url: Url = "", token_file: TokenFile = None, 
     """Shows what a run is doing and what waits for what, or its results."""
     output = Output.choose(json=json)
     with reported_errors(output):
-        shown = look_where(run_dir, url, read_token_file(token_file))
+        shown = look_where(run_dir, url, lambda: read_token_file(token_file))
+        if shown.refused:
+            output.say(shown.refused)
         if output.json:
             output.result(json_line(shown.as_json()))
         else:
@@ -40,8 +42,9 @@ def watch(
     output = Output.choose(json=json)
     with reported_errors(output):
         try:
-            token = read_token_file(token_file)
-            ended = watch_run(lambda: look_where(run_dir, url, token), output, every_s=every)
+            ended = watch_run(
+                lambda: look_where(run_dir, url, lambda: read_token_file(token_file)), output, every_s=every
+            )
         except KeyboardInterrupt:
             ended = FINISHED
         raise typer.Exit(ended)

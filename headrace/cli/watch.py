@@ -74,6 +74,7 @@ def line_of(shown: RunLook, now: float) -> str:
     parts += [eval_line(row) for row in shown.evals[-1:]]
     if status is None:
         alive = shown.supervisor is not None
-        return "  ".join([*parts, "the orchestrator does not answer yet" if alive else "not running"])
+        missing = shown.refused or "the orchestrator does not answer yet"
+        return "  ".join([*parts, missing if alive else "not running"])
     waits = [f"{one.who} {one.in_words(status.now)}" for one in shown.waits if one.waits_for]
     return "  ".join([*parts, status.state, *waits])

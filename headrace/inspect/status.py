@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from rich.console import Console
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
 from headrace.supervisor.lock import supervisor_pid
-from headrace.supervisor.readiness import ReadinessClient
+from headrace.supervisor.readiness import ReadinessClient, StatusRefusedError
 from headrace.supervisor.supervisor import View
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
+from headrace.wire.api.error_reply import wants_token, words_of
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
@@ -29,7 +30,7 @@ from headrace.wire.rundir.receipts import Receipt, last_receipt
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
-_WANTS_TOKEN = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+_DENIED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class RunLook:
     evals: Sequence[Record]
     receipt: Receipt | None = None
     """The newest of the run directory; None behind a URL."""
+    refused: str = ""
+    """Why the orchestrator's status is missing, if it answers but accepts no token that was found; for people."""
 
     @property
     def waits(self) -> list[Party]:
@@ -77,10 +80,11 @@ class RunLook:
         }
 
 
-def look(run_dir: Path) -> RunLook:
+def look(run_dir: Path, further: Callable[[], str] = str) -> RunLook:
     """Looks at a run directory, and asks the orchestrator if a supervisor runs here.
 
-    Raises ConfigError if the folder is not a run directory, or the orchestrator is of another version of Headrace.
+    `further`: reads the token that is used where that of the directory cannot be read; empty = there is none. Raises
+    ConfigError if the folder is not a run directory, or the orchestrator is of another version of Headrace.
     """
     if not RunPaths(run_dir).run_toml.is_file():
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
@@ -91,15 +95,19 @@ def look(run_dir: Path) -> RunLook:
     services.pop("supervisor", None)
     port = services.get("orchestrator", {}).get("http_port")
     rows = last_steps(run_dir, 1)
+    status, refused = None, ""
+    if pid and isinstance(port, int) and port:
+        status, refused = asyncio.run(_ask(port, run_dir, further))
     return RunLook(
         run_dir=str(run_dir),
         supervisor=pid,
         services=services if pid else {},
-        orchestrator=asyncio.run(_ask(port, run_dir)) if pid and isinstance(port, int) and port else None,
+        orchestrator=status,
         steps=int(number_of(rows[-1]["step"]) or 0) if rows else 0,
         metrics=rows[-1] if rows else {},
         evals=evals_of(run_dir),
         receipt=last_receipt(run_dir),
+        refused=refused,
     )
 
 
@@ -122,18 +130,18 @@ def look_at(url: str, token: str = "") -> RunLook:
     )
 
 
-def look_where(run_dir: Path | None, url: str, token: str = "") -> RunLook:
+def look_where(run_dir: Path | None, url: str, token: Callable[[], str] = str) -> RunLook:
     """Looks at the run directory or the URL, else at the one live run in runs/. Raises ConfigError unless it is one.
 
-    `token`: for the URL; a run directory of this machine has its own.
+    `token`: reads the one for the URL, or for a run of this machine whose own cannot be read.
     """
     if url and run_dir is None:
-        return look_at(url, token)
+        return look_at(url, token())
     live = [run_dir] if run_dir else [path for path in sorted(_USUAL.glob("*")) if supervisor_pid(path)]
     if url or len(live) != 1:
         found = ", ".join(map(str, live)) or f"none in {_USUAL}/"
         raise ConfigError(f"say which run: a RUN_DIR, or --url with the address of its orchestrator (alive: {found})")
-    return look(live[0])
+    return look(live[0], token)
 
 
 def ask(url: str, path: str, token: str = "") -> JsonValue:
@@ -148,10 +156,13 @@ def ask(url: str, path: str, token: str = "") -> JsonValue:
             found: JsonValue = answer.json()
             return found
     except httpx.HTTPStatusError as error:
-        if error.response.status_code in _WANTS_TOKEN:
-            raise ConfigError(
-                f"{url} wants the token of a viewer or operator: give its file with --token-file"
-            ) from None
+        if error.response.status_code in _DENIED:
+            words = words_of(error.response.text) or error.response.reason_phrase
+            if wants_token(words):
+                raise ConfigError(
+                    f"{url} wants the token of a viewer or operator: give its file with --token-file ({words})"
+                ) from None
+            raise ConfigError(f"{url} refuses: {words}") from None
         raise ConfigError(f"{url} is no orchestrator: {path} answers with {error.response.status_code}") from None
     except httpx.HTTPError as error:
         raise TransientError(f"no orchestrator answers at {url}: {str(error) or type(error).__name__}") from error
@@ -199,12 +210,17 @@ def _is_near(host: str) -> bool:
         return False
 
 
-async def _ask(port: int, run_dir: Path) -> RunStatus | None:
-    client = ReadinessClient()
+async def _ask(port: int, run_dir: Path, further: Callable[[], str]) -> tuple[RunStatus | None, str]:
+    """The status, or why the orchestrator refuses it; neither if it does not answer."""
+    tokens, client = RunPaths(run_dir).tokens, ReadinessClient()
+    own = token_of(tokens, Role.VIEWER)
     try:
-        return await client.status(port, token_of(RunPaths(run_dir).tokens, Role.VIEWER))
+        return await client.status(port, own or further()), ""
     except TransientError:
-        return None
+        return None, ""
+    except StatusRefusedError as error:
+        found = "does not open its status" if own else "cannot be read"
+        return None, f"the viewer's token in {tokens} {found}: give the file of another with --token-file ({error})"
     finally:
         await client.close()
 

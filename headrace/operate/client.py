@@ -14,13 +14,14 @@ from headrace.operate.scale import the_live_run
 from headrace.supervisor.lock import supervisor_pid
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
-from headrace.wire.api.error_reply import NO_ROUTE
+from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
 
 _TIMEOUT_S = 30.0
 _USUAL = Path("runs")
 _REFUSED = {400, 404, 409, 413, 422}
+_DENIED = {401, 403}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,10 @@ def read_answer(client: OrchestratorClient, path: str, answer: httpx.Response) -
             return answer.json()
         except ValueError:
             raise ConfigError(f"{client.url}{path} does not answer in JSON: is this a Headrace orchestrator?") from None
-    words = _words(answer)
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
-        raise ConfigError(f"{client.url} wants the token of an operator: give its file with --token-file ({words})")
-    if answer.status_code == httpx.codes.FORBIDDEN:
+    words = words_of(answer.text) or answer.reason_phrase
+    if answer.status_code in _DENIED:
+        if wants_token(words):
+            raise ConfigError(f"{client.url} wants the token of an operator: give its file with --token-file ({words})")
         raise ConfigError(f"{client.url} refuses: {words}")
     if answer.status_code == httpx.codes.NOT_FOUND and words.startswith(("Not Found", NO_ROUTE)):
         raise ConfigError(f"{client.url} has no {path}: is it the orchestrator of a run, and as new as this command?")
@@ -91,16 +92,16 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
     """Finds the orchestrator behind `url`, else of the live run in `run_dir`, else of the one live run in runs/.
 
     A run on this machine is asked with the operator's token of its directory, if that can be read: the token file may
-    be that of another run, which a variable names. Raises ConfigError if there is none, or the token cannot be read.
+    be that of another run, which a variable names, and is read only if it is needed. Raises ConfigError if there is
+    no orchestrator, or the token cannot be read.
     """
-    token = read_token_file(token_file)
     if url:
         if run_dir is not None:
             raise ConfigError("give either a run directory or --url")
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"--url {url!r} is not like http://host:port")
-        return OrchestratorClient(f"{parts.scheme}://{parts.netloc}", token)
+        return OrchestratorClient(f"{parts.scheme}://{parts.netloc}", read_token_file(token_file))
     folder = run_dir or the_live_run(_USUAL)
     if not is_alive(folder):
         raise ConfigError(
@@ -110,7 +111,8 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
     port = _http_port(folder)
     if not port:
         raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
-    return OrchestratorClient(f"http://127.0.0.1:{port}", token_of(RunPaths(folder).tokens, Role.OPERATOR) or token)
+    token = token_of(RunPaths(folder).tokens, Role.OPERATOR) or read_token_file(token_file)
+    return OrchestratorClient(f"http://127.0.0.1:{port}", token)
 
 
 def is_alive(run_dir: Path) -> bool:
@@ -138,16 +140,6 @@ def read_token_file(path: Path | None) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(f"--token-file {path} does not hold a token: one line of ASCII without spaces")
     return token
-
-
-def _words(answer: httpx.Response) -> str:
-    """The reason in an error response, also of an older or another service: FastAPI's own `detail`."""
-    try:
-        found = answer.json()
-    except ValueError:
-        return answer.text.strip()[:300] or answer.reason_phrase
-    said = found.get("error", found.get("detail", found)) if isinstance(found, dict) else found
-    return str(said.get("message", said) if isinstance(said, dict) else said)
 
 
 def _is_loopback(host: str) -> bool:

@@ -3,11 +3,13 @@
 import contextlib
 import html
 import os
+import secrets
 import signal
 import subprocess
 import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,8 @@ from headrace.inspect.status import look
 from headrace.supervisor.once import ChildFailedError, child_environment
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import log_tail
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import TOKEN_BYTES, token_of
 from headrace.wire.entry import REFUSED
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import die_with_parent
@@ -35,11 +39,49 @@ def live_address(run_dir: Path) -> str | None:
 
 
 def link_of(page: str, token: str) -> str:
-    """The address of a page with the token, which the page takes out of it: a browser sends no fragment.
+    """The address of a page with the token in its fragment, which a browser does not send.
 
-    It goes to the owner's terminal alone, never into a log or a command line.
+    The page takes it out of its address bar, but the browser's history keeps the link as it was opened, and so does
+    what a terminal's output is redirected to. It belongs in no log of ours, and in no command line.
     """
     return f"{page}#token={token}" if token else page
+
+
+@dataclass(frozen=True, slots=True)
+class PageAccess:
+    """A page that is served, and where its token is."""
+
+    url: str
+    """Without the token."""
+    token_file: Path
+    """Its name is the role. It need not be there: the page asks for a token then."""
+
+    @property
+    def link(self) -> str:
+        """For people."""
+        return link_of(self.url, self._token)
+
+    def in_words(self, *, json: bool) -> str:
+        """The link; with `json`, when text is likely to be kept, the address and the token's file instead."""
+        if not json:
+            return self.link
+        return f"{self.url} (its token: {self.token_file})" if self._token else self.url
+
+    def as_json(self) -> dict[str, str | None]:
+        """`token_file` is null if there is no token that this user can read."""
+        return {"url": self.url, "token_file": str(self.token_file.resolve()) if self._token else None}
+
+    @property
+    def _token(self) -> str:
+        return token_of(self.token_file.parent, Role(self.token_file.name))
+
+
+def make_token_file(folder: Path, role: Role) -> Path:
+    """Makes a token for one server in `folder`, in a file that its owner alone reads; its name is the role."""
+    path = folder / role
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(TOKEN_BYTES), encoding="ascii")
+    return path
 
 
 def open_in_browser(link: str, folder: Path) -> None:

@@ -5,11 +5,17 @@ import time
 
 import httpx
 
+from headrace.wire.api.error_reply import words_of
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
-from headrace.wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.errors import HeadraceError, TransientError, WaitTimeoutError
 
 _POLL_S = 0.1
+_REFUSES = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+
+
+class StatusRefusedError(HeadraceError):
+    """The orchestrator answers, and does not accept the token for its status. The message has its words."""
 
 
 class ReadinessClient:
@@ -49,15 +55,21 @@ class ReadinessClient:
         return None if await self.look(port, seconds) is None else ""
 
     async def status(self, port: int, token: str) -> RunStatus:
-        """Returns the orchestrator's status; `token`: of a role that may read it.
+        """Returns the orchestrator's status; `token`: of a role that may read it, empty = none is known.
 
-        Raises TransientError while it does not answer, ConfigError if it is of another version of Headrace.
+        Raises TransientError while it does not answer, StatusRefusedError if it does not accept the token, ConfigError
+        if it is of another version of Headrace.
         """
+        # An empty token would make a header that cannot be sent.
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            headers = {"Authorization": f"Bearer {token}"}
             answer = await self._http.get(f"http://127.0.0.1:{port}/api/status", headers=headers)
+            if answer.status_code in _REFUSES:
+                raise StatusRefusedError(words_of(answer.text) or answer.reason_phrase)
             answer.raise_for_status()
             status = answer.json()
+        except httpx.LocalProtocolError as error:
+            raise StatusRefusedError(f"it cannot be sent: {error}") from None
         except (httpx.HTTPError, ValueError) as error:
             raise TransientError(f"the orchestrator does not answer: {error}") from error
         return read_answer_of(RunStatus, status, f"the orchestrator on port {port}")

@@ -12,7 +12,7 @@ from headrace.supervisor.control import Control
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget, DiskRefusedError, RunFailedError
 from headrace.supervisor.processes import ProcessSet
-from headrace.supervisor.readiness import ReadinessClient
+from headrace.supervisor.readiness import ReadinessClient, StatusRefusedError
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
 from headrace.supervisor.stop_signals import StopSignals
 from headrace.wire.access.roles import Role
@@ -105,6 +105,7 @@ class Supervisor:
 
         A resumed run is still reported as over, as it was left, until its trainer registers.
         """
+        self._was_refused = False
         self._signals = StopSignals(self._notices.append)
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
@@ -222,9 +223,21 @@ class Supervisor:
             except TransientError:
                 # It is starting or restarting, which its monitor handles.
                 return
+            except StatusRefusedError as error:
+                self._note_refusal(error)
+                return
             if self._over_before is None:
                 is_over = self._status.state in ("finished", "stopped")
                 self._over_before = self._status.incarnation if is_over else -1
+
+    def _note_refusal(self, error: StatusRefusedError) -> None:
+        if not self._was_refused:
+            self._notices.append(
+                f"the orchestrator does not accept the viewer's token in {RunPaths(self._run_dir).tokens} ({error}): "
+                "without its status the end of the run cannot be seen. Restore the folder's tokens; or stop with "
+                "Ctrl-C, remove the folder, and continue with --resume, which makes new ones"
+            )
+        self._was_refused = True
 
     def _view(self) -> View:
         return View(self._status, self._processes.states(), tuple(self._notices), started=self._status is not None)

@@ -1,6 +1,7 @@
 """Every route of the orchestrator, as its OpenAPI lists it, asks for a role's token; a new one is refused to all."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.datastructures import Headers
 
 from headrace.operate.token_rotation import RotationPhase, rotate
 from headrace.services.orchestrator.http.pages import FREE, ROLES
@@ -34,9 +36,13 @@ class Served:
 
     def status(self, route: Route, headers: dict[str, str]) -> int:
         """What a route answers; 200 for a stream that begins."""
+        return self.asked(route, headers)[0]
 
-        async def asked() -> int:
-            heard: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    def asked(self, route: Route, headers: dict[str, str]) -> tuple[int, str]:
+        """The status that a route answers, and its challenge; empty if there is none."""
+
+        async def asked() -> tuple[int, str]:
+            heard: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
             query = b"" if route.path != ENDLESS else b"after=s1"
             sent = {**JSON, "Host": "127.0.0.1:8080", **headers}
             scope = {
@@ -55,14 +61,27 @@ class Served:
 
             async def send(message: dict[str, object]) -> None:
                 if message["type"] == "http.response.start":
-                    heard.set_result(int(str(message["status"])))
+                    challenge = Headers(scope=message).get("www-authenticate", "")
+                    heard.set_result((int(str(message["status"])), challenge))
 
             given: list[bool] = []
             answering = asyncio.create_task(self.app(scope, receive, send))  # type: ignore[arg-type]
-            status = await asyncio.wait_for(heard, 60)
+            found = await asyncio.wait_for(heard, 60)
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
-            return status
+            return found
+
+        return self.runner.run(asked())
+
+    def answer(self, method: str, path: str, headers: list[tuple[str, str]]) -> tuple[int, bytes]:
+        """Status and body; `path` as it is sent."""
+
+        async def asked() -> tuple[int, bytes]:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=BASE) as http:
+                # In a URL that begins with two slashes the first part would be the host.
+                url = httpx.URL(BASE).copy_with(raw_path=path.encode())
+                got = await http.send(http.build_request(method, url, headers=headers))
+                return got.status_code, got.content
 
         return self.runner.run(asked())
 
@@ -118,11 +137,29 @@ def test_without_a_token_and_with_garbage_no_route_answers(served: Served) -> No
     assert asked == len(ROLES) * len(garbage)
 
 
+@pytest.mark.parametrize("path", ["/api/status/", "//api/status", "/api%2Fstatus", "/API/status", "/api/./status"])
+def test_no_other_spelling_of_a_path_answers_without_a_token(served: Served, path: str) -> None:
+    """As a server passes it on: the path is decoded, `raw_path` is as it was sent."""
+    heard = [served.answer("GET", path, given) for given in ([], [("Authorization", "Bearer ")])]
+    for status, body in heard:
+        assert status in (401, 404) and set(json.loads(body)) == {"error"}, (path, status, body)
+
+
+def test_two_authorization_headers_are_none(served: Served) -> None:
+    right, wrong = served.of(Role.OPERATOR)["Authorization"], bearer("0" * 64)["Authorization"]
+    for given in ((right, wrong), (wrong, right), (right, right)):
+        status, body = served.answer("GET", "/api/status", [("Authorization", one) for one in given])
+        assert status == 401 and set(json.loads(body)) == {"error"}, given
+    status, body = served.answer("GET", "/api/status", [("Authorization", right)])
+    assert status == 200 and "replicas" in json.loads(body)
+
+
 def test_the_token_of_another_role_is_refused_and_that_of_the_right_one_is_not(served: Served) -> None:
     for route, roles in guarded(served):
         for role in Role:
-            status = served.status(route, served.of(role))
+            status, challenge = served.asked(route, served.of(role))
             assert (status == 403) is (role not in roles) and status != 401, (route, role, status)
+            assert ("insufficient_scope" in challenge) is (status == 403), (route, role, challenge)
 
 
 def test_the_token_of_the_operators_file_is_an_operators(served: Served) -> None:

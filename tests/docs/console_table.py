@@ -20,7 +20,10 @@ _PAGE = r"http://127\.0\.0\.1:\d+/"
 LIVE = (
     Case(line="headrace pause RUN_DIR", says="paused"),
     Case(line="headrace status", says=r"orchestrator +pid \d+ +running"),
-    Case(line="headrace status --url http://127.0.0.1:8080", says=r"rollout-1 .*(serving|updating)"),
+    Case(
+        line="headrace status --url http://127.0.0.1:8080 --token-file token.txt",
+        says=r"rollout-1 .*(serving|updating)",
+    ),
     Case(line="headrace status RUN_DIR", says=r"trainer +pid \d+ +alive"),
     Case(line="headrace watch RUN_DIR", says=r"waits for|step \d+", until_ctrl_c=True),
     Case(line="headrace annotate runs/mine", says=_PAGE + "annotate"),
@@ -37,7 +40,7 @@ LIVE = (
     Case(line="headrace scale rollout 4 RUN_DIR", says=r"rollout-3 is started"),
     Case(line="headrace scale rollout 4 [RUN_DIR]", says=r"4"),
     Case(line="headrace drain rollout-1 RUN_DIR", says="rollout-1 takes no more prompts"),
-    Case(line="headrace pause --url http://127.0.0.1:8080", says="paused"),
+    Case(line="headrace pause --url http://127.0.0.1:8080 --token-file token.txt", says="paused"),
     Case(
         line='headrace generate RUN_DIR --messages chat.json --max-tokens 200 --temperature 0.7 --stop "###" --seed 1',
         says="",

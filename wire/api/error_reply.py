@@ -1,11 +1,16 @@
 """The answer to a refused request, of every route of every service."""
 
+import json
 from typing import Literal
 
 from headrace.wire.api.model import ApiModel
 
 NO_ROUTE = "there is no route"
 """How the refusal of a path begins that no route serves, unlike that of a thing which is not there."""
+NEEDS_TOKEN = "this needs a token"
+"""How the refusal of a request begins whose token is not accepted, or that has none."""
+NOT_FOR = ", not for "
+"""Stands in the refusal of a token of another role, between the roles that a route is for and those of the token."""
 
 
 class ErrorReply(ApiModel):
@@ -39,3 +44,18 @@ class ChatErrorReply(ApiModel):
         if status >= 429:
             kind = "server_error"
         return ChatErrorReply(error=ChatError(message=message, type=kind, param=None, code=code))
+
+
+def words_of(body: str) -> str:
+    """The reason in the body of a refusal, also of an older or another service: FastAPI's own `detail`, or any text."""
+    try:
+        found: object = json.loads(body)
+    except ValueError:
+        return body.strip()[:300]
+    said = found.get("error", found.get("detail", found)) if isinstance(found, dict) else found
+    return str(said.get("message", said) if isinstance(said, dict) else said)
+
+
+def wants_token(words: str) -> bool:
+    """Whether the reason of a refusal is that another token is needed; a guard and a proxy have other reasons too."""
+    return words.startswith(NEEDS_TOKEN) or NOT_FOR in words

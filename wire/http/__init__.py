@@ -4,7 +4,7 @@ from headrace.wire.http.app import admin_app
 from headrace.wire.http.bodies import Bodies, BodyLimits
 from headrace.wire.http.error_replies import act_refusals, chat_refusals, read_refusals
 from headrace.wire.http.guard import Guard, HttpPolicy
-from headrace.wire.http.route_roles import RolesOf, RouteRoles
+from headrace.wire.http.route_roles import RolesOf, RouteRoles, bearer_of
 from headrace.wire.http.server import HttpServer, serve_http, serve_socket
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "RouteRoles",
     "act_refusals",
     "admin_app",
+    "bearer_of",
     "chat_refusals",
     "read_refusals",
     "serve_http",

@@ -46,6 +46,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 """Set on every response, along with `Cache-Control: no-store` unless the response sets it."""
+_CHALLENGES = {401: "Bearer", 403: 'Bearer error="insufficient_scope"'}
+"""Status of a refusal by role -> RFC 6750's challenge: that another token would do. No other 403 has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class HttpPolicy:
     programs: tuple[str, ...] = ("/",)
     """Beginnings of paths that programs call, which send no Origin; browsers send one with every act."""
     roles: RouteRoles | None = None
-    """Who may call each route; None = the app has no route that needs a role."""
+    """Who may call each route; None = no table of roles: a route may still ask for a token by itself."""
     limits: BodyLimits = SMALL
     """Bounds of the bodies."""
 
@@ -129,8 +131,7 @@ class Guard:
             return None
         status, reason, words = denied
         note_refusal(reason, words)
-        headers_out = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-        return error_response(scope["path"], status, words, headers_out)
+        return error_response(scope["path"], status, words, {"WWW-Authenticate": _CHALLENGES[status]})
 
     def _is_ours(self, host: str) -> bool:
         try:

@@ -11,11 +11,17 @@ from starlette.types import Scope
 
 from headrace.wire.access.process import ProcessAccess, token_in
 from headrace.wire.access.roles import Role
+from headrace.wire.api.error_reply import NEEDS_TOKEN, NOT_FOR
 
 RolesOf = Callable[[str], frozenset[Role]]
 """Token -> its roles; none for one that is not accepted. A request without a token has the empty one."""
 _REFUSED = "unlisted"
 """Stands for a request that no route takes, such as one with another method: what it may learn, any role may."""
+
+
+def bearer_of(headers: Headers) -> str:
+    """The token that a request gives; empty if it gives none, or several."""
+    return token_in(tuple(("authorization", one) for one in headers.getlist("authorization")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +39,12 @@ class RouteRoles:
         route = _route(scope)
         if route in self.free:
             return None
-        given = self.roles_of(token_in((("authorization", headers.get("authorization", "")),)))
+        given = self.roles_of(bearer_of(headers))
         if not given:
-            return 401, "token", "this needs a token of the run that is accepted here: Authorization: Bearer TOKEN"
+            return 401, "token", f"{NEEDS_TOKEN} of the run that is accepted here: Authorization: Bearer TOKEN"
         if route != _REFUSED and not given & self.roles.get(route, frozenset()):
             allowed = ", ".join(sorted(self.roles.get(route, ()))) or "no role"
-            return 403, "role", f"{route} is for {allowed}, not for {', '.join(sorted(given))}"
+            return 403, "role", f"{route} is for {allowed}{NOT_FOR}{', '.join(sorted(given))}"
         return None
 
 
@@ -58,8 +64,8 @@ def _route(scope: Scope) -> str:
     return _REFUSED
 
 
-def accepted(access: ProcessAccess | None, operator: str = "") -> RolesOf:
-    """Roles by the tokens that the process accepts, as they are now, and by a further token of the operators.
+def accepted(access: ProcessAccess | None, further: str = "", role: Role = Role.OPERATOR) -> RolesOf:
+    """Roles by the tokens that the process accepts, as they are now, and by a further token of a role.
 
     Without either nothing is accepted. Raises ConfigError if the tokens cannot be read.
     """
@@ -69,7 +75,7 @@ def accepted(access: ProcessAccess | None, operator: str = "") -> RolesOf:
     def roles_of(token: str) -> frozenset[Role]:
         roles = access.tokens().roles_of(token) if access is not None else frozenset()
         # Compared in any case: an answer takes as long for either.
-        is_operator = hmac.compare_digest(token.encode(), operator.encode()) and bool(operator)
-        return roles | {Role.OPERATOR} if is_operator else roles
+        is_further = hmac.compare_digest(token.encode(), further.encode()) and bool(further)
+        return roles | {role} if is_further else roles
 
     return roles_of

@@ -25,7 +25,7 @@ from headrace.wire.access import process as process_access
 from headrace.wire.access.roles import Role
 from headrace.wire.entry import REFUSED, read_settings
 from headrace.wire.errors import ConfigError
-from headrace.wire.http import act_refusals
+from headrace.wire.http import act_refusals, bearer_of
 from headrace.wire.rundir.layout import RunPaths
 
 _ASK_S = 5.0
@@ -65,8 +65,7 @@ def add_drain(app: FastAPI, replica: Drainable) -> None:
         if not (caller and ipaddress.ip_address(caller).is_loopback):
             raise HTTPException(403, "only from this machine")
         access = process_access.current()
-        token = process_access.token_in((("authorization", request.headers.get("authorization", "")),))
-        if access is not None and not access.tokens().roles_of(token) & _MAY:
+        if access is not None and not access.tokens().roles_of(bearer_of(request.headers)) & _MAY:
             words = "this needs the token of a rollout service or operator: Authorization: Bearer TOKEN"
             raise HTTPException(401, words, headers={"WWW-Authenticate": "Bearer"})
         replica.retire()

@@ -20,7 +20,7 @@ from headrace.wire.rundir.layout import RunPaths
 from tests.browser import opened
 from tests.dead_letters import bury_prompts
 from tests.e2e.harness import TinyRun
-from tests.http_tokens import remember
+from tests.http_tokens import bearer_of, remember
 
 pytestmark = pytest.mark.e2e
 SLOW_MS = 60_000
@@ -69,6 +69,11 @@ def act(page: Page, button: str, verb: str) -> str:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     return said
+
+
+def kept(page: Page) -> str:
+    found: str = page.evaluate("sessionStorage.getItem('headrace.token')")
+    return found
 
 
 def operator(live: TinyRun) -> dict[str, Any]:
@@ -166,6 +171,30 @@ def test_a_question_that_is_cancelled_does_nothing(browser: Browser, live: TinyR
         expect(dialog).to_have_count(0)
         expect(page.get_by_role("button", name="Stop", exact=True)).to_be_focused()
         live.wait_until(lambda: operator(live).get("stopping") is False, "an answer")
+
+
+def test_a_mistyped_operator_token_leaves_the_tab_that_of_its_viewer(browser: Browser, url: str) -> None:
+    viewer = bearer_of(url)["Authorization"].removeprefix("Bearer ")
+    with opened(browser, url, allowed=[*ASKS_TOKEN, "status of 401"]) as page:
+        page.get_by_role("button", name="Checkpoint now", exact=True).click(timeout=SLOW_MS)
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Write checkpoint", exact=True).click()
+        field, said = dialog.get_by_label("Operator token"), dialog.locator(".said.bad")
+        for wrong, words in (
+            (f"{TOKEN}s", "this needs a token of the run"),
+            (f"{TOKEN}\u200b", "This is no token"),
+            (viewer, "is for operator, not for viewer"),
+        ):
+            field.fill(wrong)
+            page.keyboard.press("Enter")
+            expect(said).to_contain_text(words, timeout=SLOW_MS)
+            assert kept(page) == viewer
+        field.fill(f" {TOKEN} ")
+        page.keyboard.press("Enter")
+        expect(dialog.locator(".said.good")).to_be_visible(timeout=SLOW_MS)
+        assert kept(page) == TOKEN
+        page.reload()
+        expect(page.locator(".freshness")).to_have_text("Live")
 
 
 def test_a_checkpoint_is_written_when_asked(browser: Browser, live: TinyRun, url: str) -> None:

@@ -90,6 +90,32 @@ def test_a_finished_run_ends_with_all_processes_down_and_pid_files_written(tmp_p
     assert not broker.socket.exists()
 
 
+@pytest.mark.parametrize("given", ["", "that of another run", "two\nlines"])
+def test_a_viewers_token_that_is_not_accepted_is_told_once_and_a_right_one_goes_on(tmp_path: Path, given: str) -> None:
+    accepted, tokens = tmp_path / "accepted", tmp_path / "run" / "tokens"
+    accepted.write_text("the right one")
+    plans = orchestra(tmp_path, "--exit-when", str(tmp_path / "done"))
+    plans[0] = replace(plans[0], argv=(*plans[0].argv, "--accepts", str(accepted)))
+    looks: list[tuple[str, ...]] = []
+
+    def act(view: View) -> None:
+        if not looks:
+            (tokens / "viewer").write_text(given)
+        told = [one for one in view.notices if "does not accept" in one]
+        looks.append(tuple(told))
+        if sum(map(bool, looks)) == 5:
+            assert view.status is None and not view.started
+            (tokens / "viewer").write_text("the right one")
+        if view.status is not None:
+            say(tmp_path, "finished")
+            (tmp_path / "done").touch()
+
+    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK), act)
+    assert outcome.state == "finished"
+    (told,) = looks[-1]
+    assert f"the viewer's token in {tokens} " in told and "--resume" in told
+
+
 def test_a_killed_child_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, reward=())
     killed: list[int] = []

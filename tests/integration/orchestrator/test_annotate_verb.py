@@ -16,11 +16,12 @@ import pytest
 from headrace.cli.annotate import live_page
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
-from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import remove_tokens
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from tests.annotation import write_run
-from tests.http_tokens import bearer, of_run
+from tests.http_tokens import bearer
 from tests.integration.orchestrator.served import Served
 from tests.variants import keep
 
@@ -43,13 +44,14 @@ def annotating(run_dir: Path, *arguments: str, verb: str = "annotate") -> Iterat
 
 def test_it_tells_the_url_keeps_votes_and_ends_with_ctrl_c(tmp_path: Path, served: Served) -> None:
     write_run(tmp_path)
+    remove_tokens(RunPaths(tmp_path).tokens)
     with annotating(tmp_path) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+", line)
         assert found, line + (process.stderr.read() if process.stderr else "")
         token = line.partition("#token=")[2].split()[0]
-        assert bearer(token) == of_run(tmp_path, Role.ANNOTATOR)
+        assert not RunPaths(tmp_path).tokens.exists(), "a run whose tokens are elsewhere gets none in its directory"
         with httpx.Client(base_url=found[0], trust_env=False) as http:
             asked = http.get("/api/annotation/next", params={"annotator": "ann"})
             assert asked.status_code == 401
@@ -58,6 +60,7 @@ def test_it_tells_the_url_keeps_votes_and_ends_with_ctrl_c(tmp_path: Path, serve
             body = {"annotator": "ann", "pair": pair, "choice": "left"}
             vote = http.post("/api/annotation/votes", json=body, headers={"Origin": found[0]})
             assert vote.json()["recorded"]
+            assert http.get("/api/status").status_code == httpx.codes.FORBIDDEN, "the link is the annotators'"
         with annotating(tmp_path) as second:
             _, said = second.communicate(timeout=60)
             assert second.returncode == 2 and "already served" in said
@@ -102,11 +105,14 @@ def test_a_script_is_told_the_url_on_one_line(tmp_path: Path, served: Served, ve
     write_run(tmp_path)
     with annotating(tmp_path, "--json", verb=verb) as process:
         assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
+        told = json.loads(process.stdout.readline())
+        url, token = told["url"], Path(told["token_file"]).read_text()
         assert httpx.get(url, trust_env=False).status_code == httpx.codes.OK
-        api, headers = urljoin(url, "/api/annotation/summary"), bearer(url.partition("#token=")[2])
+        api, headers = urljoin(url, "/api/annotation/summary"), bearer(token)
         assert httpx.get(api, trust_env=False).status_code == httpx.codes.UNAUTHORIZED
         assert httpx.get(api, headers=headers, trust_env=False).status_code == httpx.codes.OK
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=60)
         assert process.returncode == 0 and not rest and url in said
+        assert "#" not in url and token not in said, "what a script keeps has no token"
+        assert not Path(told["token_file"]).exists()

@@ -246,9 +246,10 @@ def tokens(tmp_path: Path) -> Iterator[Path]:
     process.forget()
 
 
-async def ask(port: int, **headers: str) -> int:
+async def ask(port: int, *more: tuple[str, str], **headers: str) -> int:
     async with httpx.AsyncClient(trust_env=False) as client:
-        return (await client.post(f"http://127.0.0.1:{port}/drain", json={}, headers=headers)).status_code
+        given = [*headers.items(), *more]
+        return (await client.post(f"http://127.0.0.1:{port}/drain", json={}, headers=given)).status_code
 
 
 async def test_only_a_program_of_this_machine_with_a_token_may_ask(tmp_path: Path, tokens: Path) -> None:
@@ -259,6 +260,7 @@ async def test_only_a_program_of_this_machine_with_a_token_may_ask(tmp_path: Pat
             assert await ask(port, Authorization=refused) == 401, refused
         # A page in a browser of a user who has the token, should it ever get hold of it.
         bearer = {"Authorization": f"Bearer {mine}"}
+        assert await ask(port, ("Authorization", "Bearer x"), **bearer) == 401
         assert await ask(port, **bearer, Origin="http://evil.example") == 403
         assert await ask(port, **bearer, Host="evil.example") == 403
         assert await ask(port, **bearer, **{"Content-Type": "text/plain"}) == 403

@@ -10,8 +10,9 @@ export type Query = Record<string, string | number | undefined>;
 /** The orchestrator has answered, and said no. */
 export class Refused extends Error {
   constructor(
-    readonly status: number,
     words: string,
+    /** Whether with another token the same request may go better. */
+    readonly needsToken: boolean,
   ) {
     super(words);
   }
@@ -35,18 +36,26 @@ export function address(path: string, query: Query = {}): string {
   return pairs.length > 0 ? `${path}?${new URLSearchParams(pairs)}` : path;
 }
 
-async function ask<T>(path: string, options: RequestInit, signal?: AbortSignal): Promise<T> {
+interface Options extends RequestInit {
+  headers?: Record<string, string>;
+  /** Sent in place of the tab's. */
+  token?: string | undefined;
+}
+
+async function ask<T>(path: string, { token, ...options }: Options, signal?: AbortSignal): Promise<T> {
   const deadline = AbortSignal.timeout(DEADLINE_MS);
   const answer = await fetch(path, {
     redirect: "error",
     signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
     ...options,
-    headers: { ...authorization(), ...options.headers },
+    headers: { ...authorization(token), ...options.headers },
   });
   if (!answer.ok) {
     const found: unknown = await answer.json().catch(() => null);
+    // Of a page that goes as another of its requests is refused: the reason is in that one.
+    signal?.throwIfAborted();
     const { error } = (found ?? {}) as Partial<ErrorReply>;
-    throw new Refused(answer.status, error ?? `The orchestrator answered ${answer.status}.`);
+    throw new Refused(error ?? `The orchestrator answered ${answer.status}.`, isTokenWanted(answer));
   }
   // Rejects where the body is cut short, as by who no longer wants it.
   return (await answer.json()) as T;
@@ -56,19 +65,20 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
   try {
     return await ask<T>(address(path, query), {}, signal);
   } catch (error) {
-    if (error instanceof Refused && isTokenWanted(error.status)) {
+    if (error instanceof Refused && error.needsToken) {
       refusal.value = error.message;
     }
     throw error;
   }
 }
 
-/** Does something to the run; resolves with what was said. */
-export async function act(path: string, body: Record<string, unknown> = {}): Promise<string> {
+/** Does something to the run; resolves with what was said. `token`: shown in place of the tab's, and not kept. */
+export async function act(path: string, body: Record<string, unknown> = {}, token?: string): Promise<string> {
   const { said } = await ask<{ said: string }>(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
+    token,
   });
   return said;
 }

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 
 import { act, reasonOf, Refused } from "../api/client";
-import { isTokenWanted, keepToken } from "../api/token";
+import { isToken, keepToken, NO_TOKEN } from "../api/token";
 import { Dialog } from "./dialog";
 
 export interface NumberInput {
@@ -36,14 +36,21 @@ export function ask(act: Act): void {
 
 type Answer = { said: string } | { refused: string; needsToken: boolean };
 
-async function send(asked: Act, number: number): Promise<Answer> {
+/** `token`: typed for this act; one that was wrong must not take the place of the tab's, which still reads the run. */
+async function send(asked: Act, number: number, token?: string): Promise<Answer> {
+  if (token !== undefined && !isToken(token)) {
+    return { refused: NO_TOKEN, needsToken: true };
+  }
   try {
     const body = { ...asked.body, ...(asked.number ? { [asked.number.name]: number } : {}) };
-    const said = await act(asked.path, body);
+    const said = await act(asked.path, body, token);
+    if (token !== undefined) {
+      keepToken(token);
+    }
     asked.onDone?.();
     return { said };
   } catch (error) {
-    return { refused: reasonOf(error), needsToken: error instanceof Refused && isTokenWanted(error.status) };
+    return { refused: reasonOf(error), needsToken: error instanceof Refused && error.needsToken };
   }
 }
 
@@ -54,19 +61,20 @@ export function Asked() {
 function AskDialog({ act }: { act: Act }) {
   const [number, setNumber] = useState(act.number?.value ?? 0);
   const [isBusy, setBusy] = useState(false);
+  const [isTokenAsked, setTokenAsked] = useState(false);
   const [answer, setAnswer] = useState<Answer | null>(null);
   const close = () => {
     asked.value = null;
   };
   const confirm = async (event: SubmitEvent) => {
     event.preventDefault();
-    const token = new FormData(event.currentTarget as HTMLFormElement).get("token");
-    if (typeof token === "string") {
-      keepToken(token.trim());
-    }
+    const typed = new FormData(event.currentTarget as HTMLFormElement).get("token");
     setBusy(true);
-    setAnswer(await send(act, number));
+    const found = await send(act, number, typeof typed === "string" ? typed.trim() : undefined);
+    setAnswer(found);
     setBusy(false);
+    // Once asked for, it stays: an act that fails for another reason is tried again with the same token.
+    setTokenAsked((before) => before || ("refused" in found && found.needsToken));
   };
   const isDone = answer !== null && "said" in answer;
   return (
@@ -74,7 +82,7 @@ function AskDialog({ act }: { act: Act }) {
       <form onSubmit={confirm}>
         {!isDone && <p>{act.words}</p>}
         {act.number && !isDone && <Count input={act.number} value={number} onInput={setNumber} />}
-        {answer !== null && "refused" in answer && answer.needsToken && <TokenField />}
+        {isTokenAsked && !isDone && <TokenField />}
         <p class={isDone ? "said good" : "said bad"} role="status" hidden={answer === null}>
           {answer === null ? "" : "said" in answer ? answer.said : answer.refused}
         </p>

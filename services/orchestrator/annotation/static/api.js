@@ -26,7 +26,7 @@ async function ask(path, options = {}) {
     headers: { ...token.authorization(), ...options.headers },
   });
   const found = await answer.json();
-  if (answer.status === 401 || answer.status === 403) {
+  if (token.isWanted(answer)) {
     token.ask(token.isKnown() ? found.error : "");
   }
   if (!answer.ok) {

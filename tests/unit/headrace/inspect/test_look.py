@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli.status import status
+from headrace.cli.watch import line_of
 from headrace.inspect.status import look, look_at, look_where
 from headrace.supervisor.lock import RunLock
+from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import make_tokens, token_of
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.rundir.layout import RunPaths
 from tests.status import status_json
 
 heard: list[str | None] = []
@@ -72,16 +77,24 @@ def test_what_is_no_orchestrator_is_named(body: bytes, status: int) -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_an_orchestrator_that_wants_another_token_is_no_other_thing(status: int) -> None:
+    reasons = {401: "this needs a token of the run", 403: "GET /api/status is for operator, not for annotator"}
     with (
-        serving(b'{"error": "no"}', status) as url,
-        pytest.raises(ConfigError, match="give its file with --token-file"),
+        serving(json.dumps({"error": reasons[status]}).encode(), status) as url,
+        pytest.raises(ConfigError, match=f"give its file with --token-file .{reasons[status]}"),
     ):
         look_at(url, "wrong")
 
 
+@pytest.mark.parametrize(("status", "body"), [(403, b'{"error": "not this host"}'), (401, b"not this host")])
+def test_what_is_refused_for_another_reason_is_not_put_down_to_the_token(status: int, body: bytes) -> None:
+    with serving(body, status) as url, pytest.raises(ConfigError) as refused:
+        look_at(url, "right")
+    assert str(refused.value) == f"{url} refuses: not this host"
+
+
 def test_a_token_goes_along() -> None:
     with serving(json.dumps(status_json()).encode()) as url:
-        assert look_where(None, url, "a-viewers-token").url == url
+        assert look_where(None, url, lambda: "a-viewers-token").url == url
     assert heard[-1] == "Bearer a-viewers-token"
     with serving(json.dumps(status_json()).encode()) as url:
         look_where(None, url)
@@ -120,6 +133,47 @@ def test_without_a_place_it_is_the_one_live_run(tmp_path: Path, monkeypatch: pyt
         look_where(None, "")
     lock.release()
     second.release()
+
+
+def never_read() -> str:
+    raise AssertionError("the token's file is read though it is not needed")
+
+
+def test_a_live_run_is_asked_with_its_own_token_else_with_the_one_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "run.toml").write_text("[run]\n")
+    assert look(tmp_path, never_read).orchestrator is None
+    lock = RunLock(tmp_path)
+    place, tokens = tmp_path / "run" / "orchestrator.json", RunPaths(tmp_path).tokens
+    with serving(json.dumps(status_json(step=4)).encode()) as url:
+        place.write_text(json.dumps({"pid": 1, "http_port": int(url.rpartition(":")[2])}))
+        shown = look_where(tmp_path, "", lambda: "the-given-token")
+        assert (shown.orchestrator is not None, shown.refused, heard[-1]) == (True, "", "Bearer the-given-token")
+        make_tokens(tokens)
+        shown = look(tmp_path, never_read)
+        assert shown.orchestrator is not None and heard[-1] == f"Bearer {token_of(tokens, Role.VIEWER)}"
+    lock.release()
+
+
+def test_a_live_run_whose_tokens_cannot_be_read_is_shown_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "run.toml").write_text("[run]\n")
+    lock = RunLock(tmp_path)
+    with serving(b'{"error": "this needs a token of the run"}', 401) as url:
+        place = {"pid": 1, "http_port": int(url.rpartition(":")[2])}
+        (tmp_path / "run" / "orchestrator.json").write_text(json.dumps(place))
+        status(tmp_path, json=True)
+        said = capsys.readouterr()
+        assert heard[-1] is None and json.loads(said.out)["orchestrator"] is None
+        why = f"the viewer's token in {RunPaths(tmp_path).tokens} cannot be read: give the file of another"
+        assert said.err == f"{why} with --token-file (this needs a token of the run)\n"
+        make_tokens(RunPaths(tmp_path).tokens)
+        assert "does not open its status" in look(tmp_path).refused
+        shown = look(tmp_path)
+        assert shown.refused in line_of(shown, 0.0)
+    lock.release()
 
 
 def test_an_ended_run_is_read_without_its_whole_metrics(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_a_live_run_is_asked_at_its_orchestrators_port(run_dir: Path) -> None:
     make_tokens(RunPaths(run_dir).tokens)
     own = (RunPaths(run_dir).tokens / Role.OPERATOR).read_text()
     assert find_client(run_dir).token == find_client(run_dir, token_file=given).token == own
+    assert find_client(run_dir, token_file=run_dir / "absent").token == own, "a file that is not needed is not read"
     lock.release()
     with pytest.raises(ConfigError, match=r"no run is alive .* --url"):
         find_client(run_dir)
@@ -90,8 +91,15 @@ def test_a_token_goes_along_and_a_file_without_one_is_refused(tmp_path: Path) ->
         (409, {"error": "the run is finished"}, ConfigError, "the run is finished"),
         (422, {"error": "count: too many"}, ConfigError, "count: too many"),
         (400, {"error": {"message": "n: 1 only"}}, ConfigError, "n: 1 only"),
-        (401, {"error": "a token"}, ConfigError, "--token-file"),
-        (403, {"error": "not ours"}, ConfigError, "refuses: not ours"),
+        (401, {"error": "this needs a token of the run"}, ConfigError, "--token-file .this needs a token of the run"),
+        (
+            403,
+            {"error": "POST /api/x is for operator, not for viewer"},
+            ConfigError,
+            "--token-file .POST /api/x is for",
+        ),
+        (401, "Authorization Required", ConfigError, "^http://127.0.0.1:8080 refuses: Authorization Required$"),
+        (403, {"error": "not ours"}, ConfigError, "^http://127.0.0.1:8080 refuses: not ours$"),
         (404, {"detail": "Not Found"}, ConfigError, "as new as this command"),
         (404, {"error": "there is no route '/api/x'"}, ConfigError, "as new as this command"),
         (404, {"error": "there is no replica 'x'"}, ConfigError, "there is no replica 'x'"),

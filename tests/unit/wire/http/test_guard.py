@@ -89,10 +89,10 @@ async def test_an_odd_origin_is_another_one(origin: str) -> None:
         assert (await http.post("/api/act", content=b"{}", headers=headers)).status_code == 403
 
 
-@pytest.mark.parametrize("told", [None, "Bearer wrong-wrong-wrong-wrong", TOKEN, f"bearer {TOKEN}", "Bearer \u00fc"])
-async def test_where_routes_have_roles_they_need_a_token(told: str | None) -> None:
+@pytest.mark.parametrize("given", [None, "Bearer wrong-wrong-wrong-wrong", TOKEN, f"bearer {TOKEN}", "Bearer \u00fc"])
+async def test_where_routes_have_roles_they_need_a_token(given: str | None) -> None:
     async with client(TOKEN) as http:
-        headers = [(b"origin", BASE.encode()), *([(b"authorization", told.encode())] if told else [])]
+        headers = [(b"origin", BASE.encode()), *([(b"authorization", given.encode())] if given else [])]
         refused = await http.post("/api/act", json={}, headers=headers)
         assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
         assert (
@@ -100,7 +100,20 @@ async def test_where_routes_have_roles_they_need_a_token(told: str | None) -> No
         ).status_code == 200
         other = await http.post("/api/act", json={}, headers={**SAME, "Authorization": f"Bearer {OTHER}"})
         assert other.status_code == 403 and other.json()["error"].endswith("is for viewer, not for trainer")
-        assert "www-authenticate" not in other.headers
+        assert other.headers["www-authenticate"] == 'Bearer error="insufficient_scope"'
         assert (await http.get("/openapi.json")).status_code == 200
         assert (await http.get("/none")).status_code == 401
         assert (await http.get("/none", headers={"Authorization": f"Bearer {OTHER}"})).status_code in (404, 405)
+
+
+async def test_a_refusal_that_no_token_would_change_does_not_ask_for_one() -> None:
+    async with client(TOKEN) as http:
+        refusals = (
+            {"Host": "rebound.example"}, {"Origin": "http://evil.example"}, {"Origin": ""},
+            {"Content-Type": "text/plain"},
+        )  # fmt: skip
+        for given in (TOKEN, OTHER, "wrong-wrong-wrong-wrong"):
+            for headers in refusals:
+                sent = {**SAME, "Content-Type": "application/json", "Authorization": f"Bearer {given}", **headers}
+                refused = await http.post("/api/act", content=b"{}", headers=sent)
+                assert refused.status_code == 403 and "www-authenticate" not in refused.headers, headers
