@@ -2,7 +2,8 @@
 
 Against DNS rebinding, the Host header must name loopback, the bound address, or a host of the settings. Against
 cross-site requests, acts must be sent as JSON, and not from another origin. Where routes have roles, a request needs
-the token of one (`route_roles.py`). Bodies are bounded (`bodies.py`).
+the token of one (`route_roles.py`), and keeps its answer only as long as that token is accepted. Bodies are bounded
+(`bodies.py`).
 """
 
 import ipaddress
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headrace.wire.http.bodies import READS, SMALL, Bodies, BodyLimits
 from headrace.wire.http.error_replies import error_response
 from headrace.wire.http.refusals import note_refusal
+from headrace.wire.http.revoked_streams import until_refused
 from headrace.wire.http.route_roles import RouteRoles
 from headrace.wire.settings import ServiceSettings
 
@@ -97,10 +99,13 @@ class Guard:
             await send(message)
 
         refused = self._refused(scope)
-        if refused is None:
+        if refused is not None:
+            await refused(scope, receive, send_with_headers)
+        elif self._policy.roles is None:
             await self._bodies(scope, receive, send_with_headers)
         else:
-            await refused(scope, receive, send_with_headers)
+            sent = until_refused(send_with_headers, lambda: self._refused(scope) is not None)
+            await self._bodies(scope, receive, sent)
 
     def problem(self, method: str, path: str, headers: Headers) -> tuple[str, str] | None:
         """Why a request is refused, as a word for the metric and in a sentence; None = it is not."""

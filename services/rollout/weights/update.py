@@ -7,64 +7,23 @@ that, an abort ends in PENDING_WEIGHTS, a failed proof in QUARANTINED, and runni
 """
 
 import asyncio
-import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Awaitable, Callable, Sequence
 
 from headrace.services.rollout import metrics
 from headrace.services.rollout.engine_metrics import timed
 from headrace.services.rollout.engines.protocol import Engine
 from headrace.services.rollout.replica.gate import Gate, Serving
 from headrace.services.rollout.replica.states import PUBLISHABLE, ReplicaState
-from headrace.services.rollout.weights.table_trust import TableTrust
+from headrace.services.rollout.weights.proof import InstallProof, WeightProof
+from headrace.services.rollout.weights.session import UpdateSession
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.errors import ContractError, FencedError, HeadraceError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2, rollout_pb2
 
 log = get_logger("rollout.update")
-
-
-@dataclass(slots=True, eq=False)
-class UpdateSession:
-    """One publication in progress."""
-
-    publication_id: str
-    version: PolicyVersion
-    plan: common_pb2.WeightPlan
-    came_from: ReplicaState
-    expiry: asyncio.TimerHandle
-    digests: list[str] = field(default_factory=list)
-    received: bool = False
-    installed: bool = False
-    """The old weights may no longer be in place."""
-    verified: bool = False
-    swap: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while installed weights are modified, so that the session cannot be ended meanwhile."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallProof:
-    """Result of verification."""
-
-    equal: bool
-    gap: float = float("inf")
-    """Largest absolute difference of the canary's logprobs, nats."""
-    reason: str = ""
-    """Why verification failed; empty if it did not."""
-    checksum: str = ""
-    """Hex digest over the engine's checksums of all tensors; empty if it has none."""
-    unknown: int = 0
-    """Number of the engine's tensors that no checksum proves."""
-    doubted: tuple[str, ...] = ()
-    """Tensors that differ from the trainer's table, which has not been confirmed for this server."""
-    unhashed: str = ""
-    """Which tensors have no checksum, and why."""
 
 
 async def _is_awake(timeout_s: float) -> None:
@@ -92,7 +51,8 @@ class Updates:
         self._session: UpdateSession | None = None
         self._incarnation = 0
         self._last_committed = ""
-        self.table = TableTrust(engine.loaded_checksums)
+        self._proof = WeightProof(engine)
+        self.table = self._proof.table
         self._background: set[asyncio.Task[None]] = set()
 
     async def prepare(
@@ -183,7 +143,7 @@ class Updates:
         checksums: Sequence[common_pb2.TensorChecksum],
         deadline_s: float,
     ) -> InstallProof:
-        if not session.received or not self._digests_hold(session):
+        if not self._proof.has_arrived(session):
             return await self._quarantine(session, "what arrived does not have the digests of the plan")
         # If the installation is interrupted, it is unknown which weights are in place.
         before, session.installed = session.installed, True
@@ -193,40 +153,11 @@ class Updates:
             # Refused before anything was touched, which an earlier call may have done, or a transfer in place.
             session.installed = before or self._engine.in_place
             raise
-        found, refused = await self._checksums(deadline_s)
-        compared = self.table.compare(found, [] if refused else checksums)
-        if compared.wrong:
-            names = compared.differing
-            return await self._quarantine(session, f"{len(names)} tensors are not the trainer's: {names[0]}, ...")
-        gap = await self._gap(canary, deadline_s)
-        metrics.CANARY_GAP.set(gap)
-        if not gap <= canary.tolerance:
-            reason = f"the canary's logprobs differ by {gap:.2e} nats, {canary.tolerance:.1e} is allowed"
-            return await self._quarantine(session, reason, gap)
+        proof = await self._proof.prove(canary, checksums, deadline_s)
+        if not proof.equal:
+            return await self._quarantine(session, proof.reason, proof.gap)
         session.verified = True
-        large = f"too large for the engine's checksum: {', '.join(compared.unhashed)}" if compared.unhashed else ""
-        return InstallProof(
-            equal=True,
-            gap=gap,
-            checksum=_overall(found),
-            unknown=compared.unknown + bool(refused),
-            doubted=compared.differing,
-            unhashed=refused or large,
-        )
-
-    async def _checksums(self, deadline_s: float) -> tuple[Mapping[str, str], str]:
-        """The engine's checksums, or why it has none: the weights are then unproven, but not rejected."""
-        try:
-            return await self._engine.checksums(deadline_s), ""
-        except ContractError as error:
-            log.warning("checksums_refused", reason=str(error))
-            return {}, f"the engine has no checksums: {error}"
-
-    def _digests_hold(self, session: UpdateSession) -> bool:
-        """Whether the digests match the plan; an engine without digests is verified by its checksums instead."""
-        if not session.digests and self._engine.checksum_format:
-            return True
-        return session.digests == [bucket.digest for bucket in session.plan.buckets]
+        return proof
 
     async def commit(self, publication_id: str) -> None:
         """Starts serving the verified weights. Idempotent."""
@@ -296,13 +227,6 @@ class Updates:
             raise ContractError("no_session", f"there is no open update session {publication_id!r}")
         return session
 
-    async def _gap(self, canary: common_pb2.Canary, deadline_s: float) -> float:
-        wanted = floats_from_bytes(canary.logprobs)
-        found = await self._engine.score(ids_from_bytes(canary.token_ids), deadline_s)
-        if wanted.shape != found.shape:
-            raise ContractError("bad_canary", f"{len(wanted)} logprobs for {len(found)} tokens")
-        return float(np.abs(wanted - found).max())
-
     async def _close(self, session: UpdateSession, reason: str) -> None:
         """Ends a session without a commit, in the state that its progress allows."""
         async with session.swap:
@@ -346,12 +270,3 @@ class Updates:
         task = asyncio.ensure_future(self._close(session, "its deadline passed"))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _overall(checksums: Mapping[str, str]) -> str:
-    if not checksums:
-        return ""
-    state = hashlib.sha256()
-    for name in sorted(checksums):
-        state.update(f"{name}={checksums[name]}\n".encode())
-    return state.hexdigest()

@@ -54,6 +54,15 @@ TURNS = tuple(
 """Points of engines that share the trainer's GPUs: `test_struck_turns.py`, in a run of its own."""
 HASHED = tuple(f"orchestrator.rpc.{point}.GetChecksumsRequest" for point in ("before_call", "answered"))
 """Points of publications to engines that hash their weights, SGLang's: `test_struck_sglang.py`."""
+LEFT_OUT = tuple(
+    f"orchestrator.rpc.{point}.{method}Request"
+    for method in ("AbortWeights", "SaveWeights")
+    for point in ("before_call", "answered")
+)
+"""Points of an orchestrator whose publication leaves a replica out, behind the death of another process.
+
+`test_struck_left_out.py` kills the trainer as it sends; runs of the campaign reach some of them by chance.
+"""
 AT_START = ("file.before_rename", "file.renamed")
 """Points of a service that makes the tokens of its run, as the first that starts does: `test_struck_at_start.py`."""
 VOTES = ("vote.written", "vote.synced", "sync.before", "sync.done")
@@ -69,6 +78,7 @@ ELSEWHERE = {
     **{f"{service}.{point}": f"{_HERE}/test_struck_workers.py" for service in WORKERS for point in OF_WORKERS},
     **dict.fromkeys(TURNS, f"{_HERE}/test_struck_turns.py"),
     **dict.fromkeys(HASHED, f"{_HERE}/test_struck_sglang.py"),
+    **dict.fromkeys(LEFT_OUT, f"{_HERE}/test_struck_left_out.py"),
     **{f"{service}.{point}": f"{_HERE}/test_struck_at_start.py" for service in WORKERS for point in AT_START},
     **{f"orchestrator.{point}": "tests/integration/orchestrator/test_killed_votes.py" for point in VOTES},
 }

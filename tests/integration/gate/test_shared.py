@@ -1,4 +1,4 @@
-"""What is made once for all workers: by the first that asks, anew after one that failed over it."""
+"""What is made once for all workers: by the first that asks, anew after one that failed over it; none may change it."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -39,3 +39,17 @@ def test_what_was_left_half_made_is_made_anew(tmp_path_factory: pytest.TempPathF
         made_once(tmp_path_factory, "half-made", fails)
     again = made_once(tmp_path_factory, "half-made", Path.mkdir)
     assert not (again / "half").exists()
+
+
+def test_what_a_test_changes_the_next_that_asks_refuses(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def make(folder: Path) -> None:
+        (folder / "run").mkdir(parents=True)
+        (folder / "run" / "events").write_text("one")
+        (folder / "run" / "left-alone").write_text("one")
+
+    folder = made_once(tmp_path_factory, "changed", make)
+    assert made_once(tmp_path_factory, "changed", make) == folder
+    (folder / "run" / "events").write_text("two")
+    (folder / "added").touch()
+    with pytest.raises(AssertionError, match=r"changed since it was made: \['added', 'run/events'\]"):
+        made_once(tmp_path_factory, "changed", make)

@@ -245,7 +245,7 @@ def name_weights(how):
 
 def stop_while_it_waits(stage):
     """For the orchestrator that is absent."""
-    while "orchestrator" not in stage._runtime.doing:
+    while "orchestrator" not in stage._life.runtime.doing:
         time.sleep(0.05)
     time.sleep(0.5)  # It is in the middle of its wait.
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,227 @@
+"""The new steps of an RL run: wait for a batch, journal it, ack it, train, publish, record, checkpoint."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from headrace.services.trainer import metrics
+from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.durability.staleness import UntrainedGroups
+from headrace.services.trainer.learner.leader import Leader
+from headrace.services.trainer.records.step_trace import phase_span, training
+from headrace.services.trainer.reporter import Reporter
+from headrace.services.trainer.stages.batch_wait import wait_for_batch
+from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
+from headrace.services.trainer.stages.life import RlLife
+from headrace.services.trainer.stages.room_wait import MIB, wait_for_room
+from headrace.services.trainer.step.step import StepInterruptedError, StepOutcome
+from headrace.services.trainer.throughput.speed import Hardware, step_speed
+from headrace.services.trainer.timing.device_clock import clock_of
+from headrace.services.trainer.timing.phases import TRAIN, Phases
+from headrace.services.trainer.timing.step_times import step_times
+from headrace.wire import tracing
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.telemetry import get_logger
+
+_LOOK_S = 0.05
+log = get_logger("trainer.rl")
+
+
+def count_step(step: int, outcome: StepOutcome) -> None:
+    """Counts a step that was trained, and reports one that changed no weight."""
+    metrics.STEPS.inc()
+    if outcome.metrics["skipped"]:
+        metrics.STEPS_SKIPPED.inc()
+        masked = not outcome.metrics["kept_share"]
+        reason = "all of its tokens are over run.max_staleness" if masked else "the gradient was not finite"
+        log.error("step_skipped", step=step, reason=reason)
+
+
+def training_phases(leader: Leader) -> Phases:
+    """Phases that start now, by the clock of the device that trains."""
+    return Phases(clock_of(leader.policy.device), around=phase_span)
+
+
+class StepLoop:
+    """Trains new batches. It begins when the weights are restored and the orchestrator has registered the trainer."""
+
+    def __init__(
+        self,
+        life: RlLife,
+        leader: Leader,
+        ledger: JournaledLedger,
+        reporter: Reporter,
+        checkpoints: CheckpointSchedule,
+        *,
+        hardware: Hardware,
+        version: int,
+    ) -> None:
+        """`version`: the restored one; `hardware`: that of the ranks."""
+        self._life, self._leader, self._ledger, self._reporter = life, leader, ledger, reporter
+        self._checkpoints, self._hardware = checkpoints, hardware
+        self._settings, self._runtime, self._phases = life.settings, life.runtime, life.phases
+        self._fail, self._doing, self._given_up = life.fail, life.doing, life.stop.asked
+        self.version = version
+        """The last step whose weights the learner has."""
+
+    def one(self) -> None:
+        """Trains the next step; returns without it if asked to stop before."""
+        step = self.version + 1
+        with tracing.span("step", begins=True, step=step) as span:
+            with self._phases("wait"):
+                batch = self._wait_for_batch(step)
+            if batch is None or not self._has_room(batch):
+                return
+            with self._phases("journal"):
+                on_the_way = self._journal_batch(step, batch)
+            if not self._begin_turn():
+                return  # The batch is in the journal: the next life trains it.
+            phases = training_phases(self._leader)
+            try:
+                with self._phases(TRAIN), training(step, batch, span):
+                    outcome = self._leader.train(step, batch, self._given_up, phases=phases)
+                    self.version = step
+                    count_step(step, outcome)
+                    train = phases.lap()
+            except StepInterruptedError:
+                return  # The batch is in the journal: the next life trains it.
+            self._after_training(step, batch, outcome, train, on_the_way)
+
+    def _after_training(
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        outcome: StepOutcome,
+        train: Mapping[str, float],
+        on_the_way: UntrainedGroups,
+    ) -> None:
+        """Publishes the weights, records the step, and takes the checkpoint that is due."""
+        self._fail.reach("after_step", step)
+        published = self._publish(step)
+        numbers = step_times(self._phases.lap(), train)
+        numbers |= {"replayed": False, "incarnation": self._ledger.incarnation}
+        with self._phases("record"):
+            self._report_step(step, batch, outcome, numbers, on_the_way)
+        if published and step % self._settings.trainer.checkpoint_every == 0:
+            self.checkpoint()
+        elif published:
+            self._checkpoint_if_asked()
+
+    def _begin_turn(self) -> bool:
+        """Waits until the engines sleep, if they share the GPUs; False if asked to stop."""
+        if not self._life.turns.are_taken:
+            return True
+        with self._phases("turn"):
+            return self._life.turns.begin(self._leader, self._given_up)
+
+    def _end_turn(self) -> None:
+        if self._life.turns.are_taken:
+            with self._phases("turn"):
+                self._life.turns.end(self._leader)
+
+    def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> UntrainedGroups:
+        """Journals the batch, then acks it; returns which groups were dropped on the way to it."""
+        self._fail.reach("before_journal", step)
+        on_the_way = self._ledger.journal_batch(step, batch)
+        self._fail.reach("after_journal", step)
+        self._runtime.ack([group.group_index for group in batch])
+        self._fail.reach("after_ack", step)
+        return on_the_way
+
+    def _has_room(self, batch: Sequence[ReadyGroup]) -> bool:
+        """Waits for room to journal the batch; False if asked to stop."""
+        with self._phases("wait"):
+            return wait_for_room(
+                RunPaths(self._settings.run_dir).journal,
+                batch,
+                reserve_bytes=self._settings.trainer.disk_reserve_mib * MIB,
+                limit_s=self._settings.trainer.batch_timeout_s,
+                given_up=self._given_up,
+                check=self._runtime.check,
+                doing=self._doing,
+            )
+
+    def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
+        return wait_for_batch(
+            step,
+            self._ledger,
+            self._runtime,
+            self._reporter,
+            limit_s=self._settings.trainer.batch_timeout_s,
+            given_up=self._given_up,
+            meanwhile=self._checkpoint_if_asked,
+            doing=self._doing,
+        )
+
+    def _publish(self, step: int) -> bool:
+        """Waits for the previous publication, takes the snapshot, and starts its own.
+
+        False if asked to stop meanwhile: the step has ended all the same, but its weights are not published.
+        """
+        self._doing("the publication before to end", self._runtime.publication_limit_s)
+        with self._phases("publication_wait"):
+            ended = self._runtime.publication_ended(given_up=self._given_up)
+        self._doing("")
+        if self._settings.discriminator.every:
+            # Before the policy's weights: rollouts sampled with them are scored by the discriminator of the same step.
+            with self._phases("discriminator"):
+                self._leader.publish_discriminator()
+        with self._phases("snapshot"):
+            held = self._leader.hold(self._life.publisher, step)
+            self._end_turn()
+            self._ledger.step_done(step, held.digest)
+            metrics.POLICY_VERSION.set(step)
+            self._fail.reach("before_publish", step)
+            if ended:
+                self._runtime.publish()
+        return ended
+
+    def _report_step(
+        self,
+        step: int,
+        batch: Sequence[ReadyGroup],
+        outcome: StepOutcome,
+        numbers: Mapping[str, object],
+        on_the_way: UntrainedGroups,
+    ) -> None:
+        """Reports the step to the orchestrator and writes its record."""
+        line = self._life.record.line(step, batch, outcome, numbers, on_the_way)
+        line |= step_speed(line, self._hardware, rollout_gpus=self._reporter.rollout_gpus)
+        self._reporter.waiting_share = line["wait_batch_share"]
+        self._reporter.step({key: float(value) for key, value in line.items()} | {"step": float(step)})
+        self._ledger.recorded(self._life.record.write(step, batch, outcome, line))
+
+    def checkpoint(self) -> None:
+        """Writes the checkpoint of the current version."""
+        with self._phases("checkpoint"):
+            self._checkpoints.save(self.version)
+
+    def _checkpoint_if_asked(self) -> None:
+        if self._checkpoints.is_asked:
+            with self._phases("checkpoint"):
+                self._checkpoints.save_as_asked(self.version)
+
+    def finish(self) -> None:
+        """Exports the model after the last step, reports it, and stays for evaluations that still read this version."""
+        self._doing("the last publication to end", self._runtime.publication_limit_s)
+        self._runtime.publication_ended(given_up=self._given_up)
+        self.checkpoint()
+        target = RunPaths(self._settings.run_dir).export
+        digest = self._leader.export(target)
+        self._ledger.exported(target, digest)
+        log.info("exported", path=str(target), weights_sha256=digest)
+        self._reporter.finished = True
+        self._reporter.wake()
+        limit_s = self._settings.trainer.evaluation_timeout_s
+        self._doing("the last evaluation to end", limit_s)
+        end = time.monotonic() + limit_s
+        while self._reporter.evaluating and not self._given_up():
+            self._runtime.check()
+            if time.monotonic() > end:
+                log.warning("evaluation_late", seconds=limit_s)
+                return
+            time.sleep(_LOOK_S)
+
+    def receipt(self) -> str:
+        """Takes a receipt of the run directory as it is at the end of this life."""
+        return self._checkpoints.receipt(self.version)
