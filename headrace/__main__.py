@@ -9,7 +9,9 @@ _STOPPED = 130
 
 def main() -> None:
     """Ends the process with the exit status of the command."""
-    before = signal.signal(signal.SIGINT, _stop_early)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # A shell's `&` ignores it for the whole command.
+        signal.signal(signal.SIGINT, _stop_early)
     try:
         from headrace.cli.app import run
     except ModuleNotFoundError as error:

@@ -14,6 +14,7 @@ from headrace.wire.host.disk_fault import probe
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
+from headrace.wire.urls import without_credentials
 
 _EARLY_DEATHS = 2
 """Early deaths in a row that are blamed on its data. Fewer than those that end the run (`Budget`)."""
@@ -155,28 +156,23 @@ async def check_external(url: str, place: str, seconds: float, *, run_id: str, f
     try:
         broker = RedisBroker(url, run_id, retry_deadline_s=seconds)
     except ValueError as error:
-        raise ConfigError(f"{place} = {_without_password(url)!r}: {error}") from None
+        raise ConfigError(f"{place} = {without_credentials(url)!r}: {error}") from None
     try:
         await broker.check(seconds)
         if fresh and any([await broker.last_sequence(one) for one in (StreamName.PROMPTS, StreamName.EPISODES)]):
             raise ConfigError(
-                f"{place}: {_without_password(url)} already holds the streams of a run {run_id!r}: "
+                f"{place}: {without_credentials(url)} already holds the streams of a run {run_id!r}: "
                 "give this run another id (--run.id), or continue that one: `headrace train --resume`, or "
                 "`headrace prepare` with its run directory"
             )
     except TransientError as error:
         reason = error.__cause__ or error
         raise ConfigError(
-            f"{place}: no Redis or Valkey answers at {_without_password(url)} within {seconds:g} s ({reason}); "
+            f"{place}: no Redis or Valkey answers at {without_credentials(url)} within {seconds:g} s ({reason}); "
             "start it, or leave the key empty for an embedded one"
         ) from None
     finally:
         await broker.close()
-
-
-def _without_password(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
 async def _ping(socket: Path, seconds: float) -> bytes:

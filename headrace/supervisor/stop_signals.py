@@ -17,9 +17,10 @@ class StopSignals:
         self._at_once = asyncio.Event()
 
     def listen(self) -> None:
-        """Handles the signals in the running event loop."""
+        """Handles the signals in the running event loop, but for those that `nohup` or a shell's `&` has set aside."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._receive)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, self._receive)
 
     async def end(self, processes: ProcessSet, in_order: Coroutine[object, object, None]) -> None:
         """Ends all processes: by `in_order`, which has deadlines, or at once after a second signal."""

@@ -1,6 +1,7 @@
 """uvicorn's connection with the bounds that it lacks: one that sends no request ends, and their number is limited."""
 
 import asyncio
+import math
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,13 +20,30 @@ class BoundedConnection(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Closes the connection if there are too many."""
+        """Closes a connection if there are too many: the one that has sent no request for longest, or else this one.
+
+        A flood of silent connections must not keep out those that ask, such as a supervisor's, which ends a process
+        that gives no answer.
+        """
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:
             note_refusal("connections", f"{MOST_CONNECTIONS} connections are open")
-            transport.abort()
-            return
+            silent = [one for one in self.connections if isinstance(one, BoundedConnection) and one.is_silent]
+            if not silent:
+                transport.abort()
+                return
+            min(silent, key=lambda one: one.silent_until).transport.abort()
         self._watch()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is open, and no request is in progress on it."""
+        return self._late is not None and not self.transport.is_closing()
+
+    @property
+    def silent_until(self) -> float:
+        """When it is cut off if nothing comes, by the clock of the loop."""
+        return self._late.when() if self._late is not None else math.inf
 
     def data_received(self, data: bytes) -> None:
         """Takes data of a request, or of the rest of one that was answered before its end."""

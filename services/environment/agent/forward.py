@@ -53,8 +53,9 @@ async def main() -> int:
     reader, writer = await asyncio.open_connection(sock=link, limit=1 << 26)
     writer.write(b'{"ready": true, "tools": []}\n')
     while line := await reader.readline():
-        answer = await _answered(json.loads(line), port, asked)
-        writer.write(json.dumps(answer).encode() + b"\n")
+        frame = json.loads(line)
+        answer = await _answered(frame, port, asked)
+        writer.write(json.dumps({**answer, "key": frame["key"]}).encode() + b"\n")
         await writer.drain()
     return 0
 

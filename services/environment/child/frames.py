@@ -4,6 +4,8 @@ import json
 
 from typing_extensions import TypedDict
 
+CLOSED = 121
+"""Exit status of a child whose code has closed the socket."""
 Json = dict[str, object]
 """A JSON object. Messages have the form of OpenAI's: `role`, `content`, and what else a chat template reads."""
 

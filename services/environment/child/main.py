@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import contextlib
 import inspect
+import os
 import resource
 import socket
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from headrace.services.environment.child.environment import HostedEnvironment
 from headrace.services.environment.child.errors import ResultError, ToolLostError
-from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
+from headrace.services.environment.child.frames import CLOSED, Json, decode_frame, encode_frame
 from headrace.services.environment.child.loading import LoadError, import_named, place_of
 from headrace.wire.lifecycle import die_with_parent
 
@@ -27,6 +29,7 @@ def main() -> int:
     if asked.memory_mib:
         resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))
     with socket.socket(fileno=asked.fd) as link, link.makefile("rb") as incoming:
+        _keep_from_forks(link)
         try:
             hosted = _loaded(asked)
         except LoadError as error:
@@ -34,9 +37,24 @@ def main() -> int:
             return 2
         link.sendall(encode_frame({"ready": True, "tools": hosted.schemas}))
         with asyncio.Runner() as runner:
-            for line in incoming:
-                link.sendall(encode_frame(runner.run(_answered(hosted, decode_frame(line), asked.cpu_s))))
+            try:
+                for line in incoming:
+                    frame = decode_frame(line)
+                    answer = runner.run(_answered(hosted, frame, asked.cpu_s))
+                    link.sendall(encode_frame({**answer, "key": frame["key"]}))
+            except OSError:
+                os._exit(CLOSED)  # Other descriptors may be gone with the socket: nothing can be tidied up.
     return 0
+
+
+def _keep_from_forks(link: socket.socket) -> None:
+    """What the user's code forks has no socket: it neither answers a second time nor hides the end of this process."""
+
+    def close() -> None:
+        with contextlib.suppress(OSError):
+            os.close(link.detach())
+
+    os.register_at_fork(after_in_child=close)
 
 
 def _arguments() -> argparse.Namespace:

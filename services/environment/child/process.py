@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from typing import NoReturn, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from headrace.services.environment import metrics
+from headrace.services.environment.child import frames
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.errors import (
     ChildDiedError,
@@ -162,7 +164,7 @@ class ChildProcess:
 
     async def _call(self, name: str, timeout_s: float, fields: Json) -> object:
         try:
-            return await wait_for(self._asked({"call": name, "fields": fields}), timeout_s, name)
+            return await wait_for(self._asked(name, fields), timeout_s, name)
         except WaitTimeoutError as error:
             metrics.CHILDREN_ENDED.labels("late").inc()
             await self.kill()
@@ -194,12 +196,15 @@ class ChildProcess:
             self._home.cleanup()
             self._home = None
 
-    async def _asked(self, frame: Json) -> object:
+    async def _asked(self, name: str, fields: Json) -> object:
         assert self._writer is not None
-        self._writer.write(encode_frame(frame))
+        key = secrets.token_hex(8)
+        self._writer.write(encode_frame({"call": name, "fields": fields, "key": key}))
         with contextlib.suppress(ConnectionError):  # The read below reports its end.
             await self._writer.drain()
         answer = await self._read()
+        if answer.get("key") != key:  # The code can write into the socket, also for an episode that comes later.
+            await self._lied("a line that answers no call, or another one")
         if "lost" in answer:
             raise ToolServerLostError(str(answer["lost"]), str(answer.get("where", "")))
         if "error" in answer:
@@ -249,7 +254,7 @@ class ChildProcess:
 
 def _ended(status: int | None) -> str:
     match status:
-        case None:
+        case None | frames.CLOSED:
             return "closed its socket"
         case number if number < 0:
             return f"was ended by {signal.Signals(-number).name}"

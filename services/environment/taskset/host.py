@@ -65,7 +65,9 @@ async def main() -> int:
             return 2
         writer.write(encode_frame({"ready": True, "tools": [], "executes_code": loaded.executes_code}))
         while line := await reader.readline():
-            writer.write(encode_frame(await _answered(decode_frame(line), loaded, port, asked.cpu_s)))
+            frame = decode_frame(line)
+            answer = await _answered(frame, loaded, port, asked.cpu_s)
+            writer.write(encode_frame({**answer, "key": frame["key"]}))
             await writer.drain()
     return 0
 

@@ -12,13 +12,13 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headrace.services.reward.workers.frames import encode, receive
+from headrace.services.reward.workers.frames import CLOSED, encode, receive
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.users_code import bug_of
@@ -34,6 +34,7 @@ def main(fd: int, parent: int) -> None:
     if os.getppid() != parent:
         return
     connection = socket.socket(fileno=fd)
+    _keep_from_forks(connection)
     order = receive(connection)
     if order is None:
         return
@@ -64,8 +65,21 @@ def serve(connection: socket.socket, function: Function, memory_mb: int | None) 
     if memory_mb is not None:
         most = _address_space() + (memory_mb << 20)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    while (job := receive(connection)) is not None:
-        connection.sendall(answer(function, job))
+    try:
+        while (asked := receive(connection)) is not None:
+            connection.sendall(answer(function, asked))
+    except OSError:
+        os._exit(CLOSED)  # Other descriptors may be gone with the socket: nothing can be tidied up.
+
+
+def _keep_from_forks(connection: socket.socket) -> None:
+    """What the function forks has no connection: it neither answers a second time nor hides the end of this process."""
+
+    def close() -> None:
+        with suppress(OSError):
+            os.close(connection.detach())
+
+    os.register_at_fork(after_in_child=close)
 
 
 def _address_space() -> int:
@@ -75,16 +89,17 @@ def _address_space() -> int:
     return 0
 
 
-def answer(function: Function, job: dict[str, object]) -> bytes:
-    """The frame with the result, or with what the function raised."""
+def answer(function: Function, asked: Mapping[str, Any]) -> bytes:
+    """The frame with the result, or with what the function raised; it has the key of what was asked."""
+    key = asked["key"]
     try:
-        result = function(job)
+        result = function(asked["job"])
         if not isinstance(result, dict):
             raise TypeError(f"the function returned {type(result).__name__}, not a dict")
-        return encode({"result": result}, _plain)
-    except (Exception, SystemExit) as error:
+        return encode({"key": key, "result": result}, _plain)
+    except BaseException as error:  # The user's code may raise KeyboardInterrupt, or what derives from none other.
         bug = bug_of(error, _OUR_CODE)
-        problem = {"error": type(error).__name__, "message": _message(error)}
+        problem = {"key": key, "error": type(error).__name__, "message": _message(error)}
         return encode({**problem, "bug": asdict(bug)} if bug else problem)
 
 
@@ -132,6 +147,7 @@ def _be_forked(connection: socket.socket, function: Function, memory_mb: int | N
     try:
         die_with_parent()
         os.setsid()
+        _keep_from_forks(connection)
         serve(connection, function, memory_mb)
         status = 0
     finally:

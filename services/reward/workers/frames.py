@@ -12,7 +12,13 @@ from typing import Any
 
 MAX_FRAME = 1 << 28
 """Bytes."""
+CLOSED = 121
+"""Exit status of a child whose function has closed the socket."""
 _LENGTH = struct.Struct(">Q")
+
+
+class ForeignFrameError(ConnectionError):
+    """What came is no frame, or answers no job, or another one: the function wrote into the socket."""
 
 
 def encode(message: Mapping[str, object], default: Callable[[object], object] | None = None) -> bytes:
@@ -31,14 +37,17 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
 
 
 async def read(connection: socket.socket) -> dict[str, Any]:
-    """The next frame; raises ConnectionError at the end of the stream and for what is no frame. For the pool."""
+    """The next frame. For the pool.
+
+    Raises ConnectionError at the end of the stream, ForeignFrameError for what is no frame.
+    """
     (size,) = _LENGTH.unpack(await _read(connection, _LENGTH.size))
     if size > MAX_FRAME:
-        raise ConnectionError("what came is no frame")
+        raise ForeignFrameError("what came is no frame")
     try:
         return _decode(await _read(connection, size))
     except ValueError as error:
-        raise ConnectionError("what came is no frame") from error
+        raise ForeignFrameError("what came is no frame") from error
 
 
 def is_quiet(connection: socket.socket) -> bool:

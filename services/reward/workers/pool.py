@@ -1,6 +1,7 @@
 """A fixed number of children that take jobs. A child that passes the deadline is killed and replaced."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from headrace.services.reward.workers.errors import (
     JobStarvedError,
     JobTimeoutError,
 )
-from headrace.services.reward.workers.frames import encode
+from headrace.services.reward.workers.frames import ForeignFrameError, encode
 from headrace.services.reward.workers.process import DiedAtStartError, Order, Process, WorkerChild
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
@@ -27,6 +28,7 @@ _STARTS = 3
 _BACKOFF_S = 0.2
 _CLOSE_S = 30.0
 _GRACE_S = 1.0
+"""For a child to leave by itself, whose socket has been closed."""
 
 
 class WorkerPool:
@@ -106,13 +108,14 @@ class WorkerPool:
 
     async def _run(self, job: Mapping[str, object], *, fairly: bool) -> dict[str, object]:
         try:
-            frame = encode(job)
+            key = secrets.token_hex(8)
+            frame = encode({"key": key, "job": job})
         except (TypeError, ValueError) as error:
             raise JobError(type(error).__name__, str(error)) from error
         child = await self._turn()
         meter, keep, outcome = CpuClock(child), False, "cancelled"
         try:
-            result = await self._answer(child.ask(frame), meter if fairly else None)
+            result = await self._answer(child.ask(frame, key), meter if fairly else None)
             keep, outcome = True, "done"
             return result
         except JobError:
@@ -129,8 +132,14 @@ class WorkerPool:
                     f"{words} of processor time: the machine is too busy, it got {used:.1f} s in {error.seconds:.1f} s"
                 ) from error
             raise JobTimeoutError(words, used) from error
+        except ForeignFrameError as error:
+            outcome = "died"
+            await child.end()
+            raise JobDiedError(
+                f"{self._what}: its process wrote into the connection to its service: {error}"
+            ) from error
         except OSError as error:
-            words = f"{self._what}: its process {await child.end()}"
+            words = f"{self._what}: its process {await child.end(_GRACE_S)}"
             outcome = "lost" if child.is_lost else "died"
             raise (JobLostError if child.is_lost else JobDiedError)(words) from error
         finally:

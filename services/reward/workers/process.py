@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from headrace.services.reward.workers.errors import JobError
-from headrace.services.reward.workers.frames import encode, is_quiet, read
+from headrace.services.reward.workers.frames import CLOSED, ForeignFrameError, encode, is_quiet, read
 from headrace.services.reward.workers.output import ChildOutput
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.users_code import Bug
 
 _END_S = 10.0
+_CLOSED = "closed the connection to its service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +70,16 @@ class WorkerChild(ABC):
         """Whether it lives, and waits for a job."""
         return is_quiet(self._connection)
 
-    async def ask(self, job: bytes) -> dict[str, object]:
-        """The result; raises JobError, and ConnectionError if it dies. The caller bounds it."""
+    async def ask(self, job: bytes, key: str) -> dict[str, object]:
+        """The result; raises JobError, and ConnectionError if it dies. The caller bounds it.
+
+        Raises ForeignFrameError unless the answer has the job's `key`: the function can write into the socket, also
+        while it runs for another sample.
+        """
         await asyncio.get_running_loop().sock_sendall(self._connection, job)
         answer = await read(self._connection)
+        if answer.get("key") != key:
+            raise ForeignFrameError("what came answers no job, or another one")
         if "error" in answer:
             bug = answer.get("bug")
             raise JobError(answer["error"], answer["message"], Bug(**bug) if bug else None)
@@ -188,14 +195,16 @@ class Process(WorkerChild):
     async def end(self, grace_s: float = 0.0) -> str:
         """Closes its socket, on which it exits; kills its process group, after the grace if there is one."""
         self._connection.close()
+        words = ""
         if grace_s:
             with suppress(WaitTimeoutError):
                 await wait_for(self._process.wait(), grace_s, f"{self._what} to leave")
+            words = _CLOSED if self._process.returncode is None else ""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         status = await wait_for(self._process.wait(), _END_S, f"{self._what} to die")
         await self._output.end()
-        return ended(status)
+        return words or ended(status)
 
 
 class Forked(WorkerChild):
@@ -235,6 +244,8 @@ def _abandon(task: "asyncio.Future[Forked]") -> None:
 
 def ended(status: int) -> str:
     """How a process ended, for people."""
+    if status == CLOSED:
+        return _CLOSED
     if status >= 0:
         return f"exited with status {status}"
     name = signal.Signals(-status).name

@@ -9,7 +9,8 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,10 +84,14 @@ class ChatService:
     ) -> None:
         """At most `at_once` chats are answered at the same time."""
         self._engine, self._gate, self._tokenizer = engine, gate, tokenizer
-        self._prompts = ChatPrompts(tokenizer)
+        self._prompts = ChatPrompts(tokenizer, context_length=engine.context_length)
+        self._thread = ThreadPoolExecutor(1, "chat-prompt")
+        """Tokenizes one prompt at a time: a long one takes gigabytes."""
         self._replica_id = replica_id
         self._at_once = at_once
         self._running = 0
+        self._left_behind = 0
+        """Prompts that are still being tokenized, though their clients have left."""
 
     async def answer(self, request: pb.ChatRequest) -> AsyncGenerator[pb.ChatPiece, None]:
         """The pieces of an answer; the last has the finish reason or the refusal, so no headrace error is raised."""
@@ -114,9 +119,10 @@ class ChatService:
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        if self._running >= self._at_once:
+        running = self._running + self._left_behind
+        if running >= self._at_once:
             raise ChatEndedError(
-                Kind.KIND_BUSY, f"{self._running} chats are in progress here, rollout.chats is {self._at_once}"
+                Kind.KIND_BUSY, f"{running} chats are in progress here, rollout.chats is {self._at_once}"
             )
         self._running += 1
         try:
@@ -124,16 +130,36 @@ class ChatService:
         finally:
             self._running -= 1
 
+    async def _prompt(self, request: pb.ChatRequest) -> TokenIds:
+        """The prompt's tokens. A thread cannot be ended: its place stays taken until it has finished."""
+        loop = asyncio.get_running_loop()
+        work = self._thread.submit(self._prompts.token_ids, request.messages_json)
+        try:
+            return await wait_for(asyncio.wrap_future(work), request.deadline_s, "the prompt to be tokenized")
+        finally:
+            if work.running():
+                self._left_behind += 1
+                work.add_done_callback(lambda _: self._has_ended(loop))
+
+    def _has_ended(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called on the thread."""
+
+        def count() -> None:
+            self._left_behind -= 1
+
+        with suppress(RuntimeError):  # The loop is closed: the process ends.
+            loop.call_soon_threadsafe(count)
+
     async def _pieces(self, request: pb.ChatRequest) -> AsyncIterator[pb.ChatPiece]:
+        end = time.monotonic() + request.deadline_s
         answer = _Answer(
-            prompt=await asyncio.to_thread(self._prompts.token_ids, request.messages_json),
+            prompt=await self._prompt(request),
             text=AnswerText(request.stop),
             tokens=[],
             seed=request.seed if request.HasField("seed") else secrets.randbits(63),
             most=request.max_tokens or _MOST_TOKENS,
             versions=[],
         )
-        end = time.monotonic() + request.deadline_s
         while True:
             wanted = answer.size()
             left = max(end - time.monotonic(), 0.0)

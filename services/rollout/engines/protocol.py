@@ -147,6 +147,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def context_length(self) -> int:
+        """Tokens that a prompt and its rollout have room for together."""
+        ...
+
+    @property
     def checksum_format(self) -> str:
         """How `checksums` names and hashes tensors; empty if the digests of the buckets suffice."""
         ...

@@ -1,22 +1,18 @@
 """A run whose services reach the broker, the orchestrator and a judge through a proxy each.
 
-Only the product's own configuration leads there: `--broker`, `--orchestrator` and the URL of `reward_endpoint`. The
-processes are restarted as Compose does it (`restart: unless-stopped`), since nothing else supervises them.
+Only the product's own configuration leads there: `--broker`, `--orchestrator` and the URL of `reward_endpoint`.
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-from headrace.wire.entry import REFUSED
-from tests.chaos.proxy.faults import Fault
 from tests.chaos.proxy.judge import Judge, score
+from tests.chaos.proxy.proxied import ProxiedRun
 from tests.chaos.proxy.proxy import FaultProxy
-from tests.e2e.apart import Apart
 from tests.e2e.harness import TinyRun
 from tests.ports import free_port
 from tests.shared import made_once
@@ -24,12 +20,10 @@ from tests.valkey import Valkey
 
 STEPS = 40
 BROKER, ORCHESTRATOR, JUDGE = "broker", "orchestrator", "judge"
-DEADLINE_S = 180.0
-_AGAIN_S = 0.5
 _WEIGHTS = "weights"
 
 
-class Between(Apart):
+class Between(ProxiedRun):
     """The run, its broker and its judge, and the proxies before them."""
 
     def __init__(
@@ -44,18 +38,15 @@ class Between(Apart):
 
         `variables`: of a service's environment, or the broker's.
         """
-        super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
-        self._variables = variables
+        super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder, steps=steps, variables=variables)
         self.valkey = Valkey(folder / "valkey", variables=variables.get(BROKER, {}))
         self.judge = Judge(judged)
-        self._steps = steps
         self._port = free_port()
         self.proxies = {
             BROKER: FaultProxy(self.valkey.port, redis=True),
             ORCHESTRATOR: FaultProxy(self._port),
             JUDGE: FaultProxy(self.judge.port),
         }
-        self.restarts: dict[str, int] = {}
 
     def start(self, *arguments: str, judge_s: float = 50) -> None:
         """Starts everything; `arguments` are more settings of the run, `judge_s` the judge's deadline for a group."""
@@ -76,61 +67,16 @@ class Between(Apart):
             orchestrator=f"127.0.0.1:{self.proxies[ORCHESTRATOR].port}",
             port=self._port,
         )
-        for service in self.services:
-            self.spawn(service, self._variables.get(service, {}))
-
-    def strike(self, border: str, fault: Fault, seconds: float) -> None:
-        """Waits for a further step, and sets a fault for some time."""
-        self.wait_for_steps(1)
-        self.proxies[border].set(fault)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._keep()
-            time.sleep(0.1)
-        hits = self.proxies[border].hits
-        self.proxies[border].set(None)
-        assert hits, f"{fault} met nothing at the border to the {border}"
-
-    def wait_for_steps(self, more: int) -> None:
-        """Until so many further steps are trained; services that end meanwhile are started again."""
-        goal, end = self.run.steps() + more, time.monotonic() + DEADLINE_S
-        while self.run.steps() < goal:
-            assert self.processes["trainer"].poll() != 0, f"ended before step {goal}"
-            assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for step {goal}{self.logs()}"
-            self._keep()
-            time.sleep(0.05)
+        self.spawn_all()
 
     def finish(self) -> str:
-        """Waits for the trainer's end, ends the others; returns the weights of what `headrace check` found whole."""
+        """Waits for the end; returns the weights of what `headrace check` found whole."""
         self.judge.hurry()
-        end = time.monotonic() + DEADLINE_S
-        while self.processes["trainer"].poll() != 0:
-            assert time.monotonic() < end, self.logs()
-            self._keep()
-            time.sleep(0.1)
-        others = [process for service, process in self.processes.items() if service != "trainer"]
-        for process in others:
-            process.terminate()
-        assert [process.wait(60) for process in others] == [0] * len(others), self.logs()
-        verdict = self.run.check()
-        groups = verdict["groups"]
-        lost = groups["issued"] - groups["trained"] - sum(groups["dropped"].values()) - groups["open"]
-        assert (lost, groups["trained"]) == (0, self._steps * 4), verdict
-        weights: str = verdict["weights_sha256"]
+        weights: str = self.verdict()["weights_sha256"]
         return weights
-
-    def _keep(self) -> None:
-        for service, process in self.processes.items():
-            if process.poll() is not None and (service, process.returncode) != ("trainer", 0):
-                assert process.returncode != REFUSED, self.log(service).read_text()[-2500:]
-                self.restarts[service] = self.restarts.get(service, 0) + 1
-                time.sleep(_AGAIN_S)
-                self.spawn(service, self._variables.get(service, {}))
 
     def close(self) -> None:
         super().close()
-        for proxy in self.proxies.values():
-            proxy.stop()
         self.valkey.stop()
         self.judge.stop()
 

@@ -42,16 +42,21 @@ class _Link:
 
 
 class FaultProxy:
-    """Passes bytes on in both directions between clients of `port` and a server on this machine.
+    """Passes bytes on in both directions between clients of `port` and servers on this machine.
 
     `hits` counts what the current fault did: connections that it refused or reset, chunks that it delayed, throttled,
     held or swallowed, requests that it duplicated.
     """
 
-    def __init__(self, upstream: int, *, redis: bool = False, seed: int = 0) -> None:
-        """`upstream`: the server's port; `redis`: what it serves, which `Duplicate` must know."""
+    def __init__(self, upstream: int | None, *, redis: bool = False, seed: int = 0) -> None:
+        """`upstream`: the server's port; None = the one that each client asks for by CONNECT, which meets no fault.
+
+        `redis`: what it serves, which `Duplicate` must know.
+        """
         self.upstream, self.port = upstream, free_port()
         self._redis = redis
+        self.asked: set[int] = set()
+        """Ports that clients have asked for by CONNECT."""
         self.hits = 0
         self._draw = random.Random(seed)
         self._fault: Fault | None = None
@@ -125,11 +130,13 @@ class FaultProxy:
             _reset(writer)
             return
         try:
-            answers, server = await asyncio.open_connection("127.0.0.1", self.upstream)
-        except OSError:
+            answers, server = await asyncio.open_connection("127.0.0.1", await self._wanted(reader))
+        except (OSError, EOFError):
             # The server itself is away: so is what stands for it.
             _reset(writer)
             return
+        if self.upstream is None:
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         link = self._links[task] = _Link(writer, server, RequestSplitter() if self._redis else None)
         link.left = self._drawn()
         pumps = [
@@ -149,6 +156,16 @@ class FaultProxy:
             for half in (writer, server):
                 half.close()
             del self._links[task]
+
+    async def _wanted(self, reader: asyncio.StreamReader) -> int:
+        """The port that a connection leads to. Raises OSError, EOFError."""
+        if self.upstream is not None:
+            return self.upstream
+        async with asyncio.timeout(_CALL_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+        port = int(head.split(b" ", 2)[1].rpartition(b":")[2])
+        self.asked.add(port)
+        return port
 
     async def _pump(
         self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, asks: bool
@@ -208,6 +225,7 @@ class FaultProxy:
                 task.add_done_callback(self._replays.discard)
 
     async def _replay(self, request: bytes) -> None:
+        assert self.upstream is not None
         answers, server = await asyncio.open_connection("127.0.0.1", self.upstream)
         try:
             server.write(request)

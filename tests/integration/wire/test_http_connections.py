@@ -91,30 +91,46 @@ async def test_a_request_that_takes_long_is_none_of_these(server: HttpServer) ->
             assert (await http.get(f"http://127.0.0.1:{server.port}/slow")).json() == {"said": "slow"}
 
 
-async def test_a_connection_too_many_is_closed_and_the_others_are_not(
+async def test_a_flood_of_silent_connections_keeps_out_none_that_asks(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "HEAD_S", 60.0)
     before = refused("connections")
-    opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
-    assert await heard(server.port, b"") == b""
-    assert refused("connections") == before + 1
-    reader, writer = opened[0]
+    opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(25)]
+    assert await alive(server.port)
+    for reader, _ in opened[:6]:  # The oldest make room, the sixth for the one that asks.
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+    assert refused("connections") == before + 6
+    reader, writer = opened[-1]
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     async with asyncio.timeout(60):
         assert b"200" in (await reader.read())[:20]
     for _, one in opened:
         one.close()
-    async with asyncio.timeout(60):
-        while refused("connections") > before + 1 or not await _admitted(server.port):
-            await asyncio.sleep(0.05)
 
 
-async def _admitted(port: int) -> bool:
-    try:
-        return await alive(port)
-    except httpx.TransportError:
-        return False
+async def test_a_connection_beyond_as_many_requests_in_progress_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 3)
+    app, finish, asked = admin_app("test", lambda: None), asyncio.Event(), asyncio.Semaphore(0)
+
+    @app.get("/held")
+    async def held() -> dict[str, str]:
+        asked.release()
+        await finish.wait()
+        return {"said": "held"}
+
+    server = await serve_http(app, "127.0.0.1", 0)
+    before = refused("connections")
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http, asyncio.timeout(60):
+        asking = [asyncio.create_task(http.get(f"http://127.0.0.1:{server.port}/held")) for _ in range(3)]
+        for _ in asking:
+            await asked.acquire()
+        assert await heard(server.port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
+        assert refused("connections") == before + 1
+        finish.set()
+        assert [(await one).status_code for one in asking] == [200] * 3
+    await server.stop()
 
 
 @pytest.mark.parametrize(

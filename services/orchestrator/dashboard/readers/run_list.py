@@ -16,6 +16,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP
+from headrace.wire.urls import without_credentials
 
 MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")
@@ -95,7 +96,7 @@ def _logs(run: RunPaths) -> list[tuple[float, Path]]:
 
 
 def flat(tables: Mapping[str, object], prefix: str = "") -> dict[str, JsonValue]:
-    """Flattens the tables to dotted keys, with JSON values."""
+    """Flattens the tables to dotted keys, with JSON values; a viewer reads them: no URL keeps its password."""
     found: dict[str, JsonValue] = {}
     for key, value in tables.items():
         if isinstance(value, dict):
@@ -111,7 +112,9 @@ def _plain(value: object) -> JsonValue:
         return [_plain(one) for one in value]
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
-    return value if isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)) else str(value)
+    if isinstance(value, str):
+        return without_credentials(value)
+    return value if isinstance(value, int) or (isinstance(value, float) and isfinite(value)) else str(value)
 
 
 def config_rows(configs: Sequence[Mapping[str, JsonValue]]) -> list[ConfigKey]:

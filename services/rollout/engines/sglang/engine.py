@@ -63,6 +63,7 @@ class SGLangEngine:
         self._client = client
         self._process = process
         self._limits = limits
+        self.context_length = limits.context_length
         self._options = options
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._version: PolicyVersion | None = None

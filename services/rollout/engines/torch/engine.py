@@ -82,11 +82,11 @@ class TorchEngine:
         config = load_config(model_path)
         self.dtype = dtype
         self._arch = read_architecture(config)
-        self._context_length = _checked_context(context_length, self._arch.max_positions)
+        self.context_length = _checked_context(context_length, self._arch.max_positions)
         self._device = _checked_device(device)
         self._torch_dtype: torch.dtype = getattr(torch, dtype)
         self._fp32_head = fp32_head
-        self._rotations = rotation_table(config, self._context_length, self._device)
+        self._rotations = rotation_table(config, self.context_length, self._device)
         self._max_rows = max_rows
         self._cache: KeyValueCache | None = self._make_cache()
         self._before = _EMPTY
@@ -172,7 +172,7 @@ class TorchEngine:
 
     async def score(self, token_ids: TokenIds, timeout_s: float) -> Logprobs:
         """Implements `Engine.score`; running rollouts are unaffected."""
-        if not 2 <= len(token_ids) <= self._context_length or token_ids.max() >= self._arch.vocab:
+        if not 2 <= len(token_ids) <= self.context_length or token_ids.max() >= self._arch.vocab:
             raise ContractError("bad_tokens", f"{len(token_ids)} tokens cannot be scored by this model")
         scores = await self._call(lambda: self._core().score(torch.tensor(token_ids, dtype=torch.int64)), timeout_s)
         return scores.numpy()
@@ -241,7 +241,7 @@ class TorchEngine:
         return KeyValueCache(
             self._arch,
             rows=self._max_rows,
-            context_length=self._context_length,
+            context_length=self.context_length,
             dtype=self._torch_dtype,
             device=self._device,
         )

@@ -55,6 +55,21 @@ def act():
 def act():
     os._exit(0)
 """,
+    "interrupted": """
+def act():
+    raise KeyboardInterrupt
+""",
+    "stops itself": """
+import signal
+def act():
+    for number in (signal.SIGSTOP, signal.SIGTSTP):
+        os.kill(os.getpid(), number)
+        os.kill(0, number)
+""",
+    "closed descriptors": """
+def act():
+    os.closerange(0, 256)
+""",
     "deaf to signals": """
 import signal
 def act():

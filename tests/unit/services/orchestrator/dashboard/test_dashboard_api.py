@@ -179,6 +179,15 @@ async def test_runs_beside_this_one_are_listed_and_compared(http: httpx.AsyncCli
     assert differ == {"run.max_steps": [300, 50], "trainer.learning_rate": [0.0001, 0.0002]}
 
 
+async def test_no_comparison_shows_the_password_of_a_broker(http: httpx.AsyncClient, tmp_path: Path) -> None:
+    write_run(tmp_path / "other", steps=50, rollouts=0, seed=1, state="stopped")
+    config = tmp_path / "other" / "config" / "run.toml"
+    config.write_text(config.read_text() + '[broker]\nurl = "redis://me:planted@host:6379/0"\n')
+    compared = await get(http, "/api/compare", runs="mine,other")
+    (row,) = [row for row in compared["config"] if row["key"] == "broker.url"]
+    assert row["values"][1] == "redis://host:6379/0" and "planted" not in json.dumps(compared)
+
+
 @pytest.mark.parametrize("body", [b"[" * 4000, b'{"a":' * 800, b'{"who": NaN}', b'{"who": "\\ud800"}', b"\xff", b""])
 async def test_a_body_that_is_no_json_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
     answer = await http.post("/api/actions/pause", content=body, headers=SAME | {"Content-Type": "application/json"})

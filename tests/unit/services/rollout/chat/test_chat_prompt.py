@@ -4,6 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
 from headrace.demo.arithmetic import CHARACTERS
@@ -23,26 +26,30 @@ def tokenizer(template: str | None = None) -> Any:
     return made
 
 
+def prompts(made: Any, context_length: int = 64) -> ChatPrompts:
+    return ChatPrompts(made, context_length=context_length)
+
+
 def asks(*messages: tuple[str, Any]) -> str:
     return json.dumps([{"role": role, "content": content} for role, content in messages])
 
 
 def test_with_a_template_all_messages_are_rendered() -> None:
     made = tokenizer(TEMPLATE)
-    ids = ChatPrompts(made).token_ids(asks(("system", "1"), ("user", [{"type": "text", "text": "2+3"}])))
+    ids = prompts(made).token_ids(asks(("system", "1"), ("user", [{"type": "text", "text": "2+3"}])))
     assert ids.tolist() == made("1=2+3=", add_special_tokens=False)["input_ids"]
 
 
 def test_without_one_the_only_message_is_the_prompt_as_in_training() -> None:
     made = tokenizer()
-    assert ChatPrompts(made).token_ids(asks(("user", "2+3="))).tolist() == made("2+3=")["input_ids"]
+    assert prompts(made).token_ids(asks(("user", "2+3="))).tolist() == made("2+3=")["input_ids"]
     with pytest.raises(ContractError, match="no chat template: give one message"):
-        ChatPrompts(made).token_ids(asks(("system", "1"), ("user", "2")))
+        prompts(made).token_ids(asks(("system", "1"), ("user", "2")))
 
 
 def test_what_the_template_refuses_is_told_in_its_words() -> None:
     with pytest.raises(ContractError, match="no tools"):
-        ChatPrompts(tokenizer(TEMPLATE)).token_ids(asks(("tool", "1")))
+        prompts(tokenizer(TEMPLATE)).token_ids(asks(("tool", "1")))
 
 
 @pytest.mark.parametrize(
@@ -64,4 +71,35 @@ def test_messages_that_are_none_are_refused(text: str, reason: str) -> None:
 
 def test_a_prompt_without_a_token_is_refused() -> None:
     with pytest.raises(ContractError, match="no tokens"):
-        ChatPrompts(tokenizer()).token_ids(asks(("user", "")))
+        prompts(tokenizer()).token_ids(asks(("user", "")))
+
+
+class Counted:
+    """A tokenizer that keeps how many characters it has been given at once."""
+
+    def __init__(self, made: Any) -> None:
+        self.made, self.most = made, 0
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        self.most = max(self.most, len(text))
+        return self.made(text, **options)
+
+    def get_vocab(self) -> dict[str, int]:
+        return dict(self.made.get_vocab())
+
+
+@pytest.mark.parametrize("size", [64 * 6 + 1, 64 * 16, 4_000_000])
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized_whole(size: int) -> None:
+    counted = Counted(tokenizer())
+    with pytest.raises(
+        ContractError, match=rf"a prompt of {size} characters leaves no room in a context of 64"
+    ) as raised:
+        prompts(counted).token_ids(asks(("user", "1" * size)))
+    assert raised.value.code == "context_overflow" and counted.most <= 64 * 6
+
+
+def test_a_long_text_of_few_tokens_is_tokenized_whole() -> None:
+    words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"[UNK]": 0, "a" * 20: 1}, unk_token="[UNK]")))
+    words.backend_tokenizer.pre_tokenizer = Whitespace()
+    text = " ".join(["a" * 20] * 30)
+    assert prompts(words).token_ids(asks(("user", text))).tolist() == [1] * 30
