@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from headrace.wire.contracts import ScoredGroup, decode, encode
+from headrace.wire.journal import JournalWriter, read_journal, read_lengths
 from headrace.wire.journal.framing import MAGIC, frame, unframe
 from headrace.wire.journal.records import (
     BatchRecord,
@@ -23,6 +24,7 @@ from headrace.wire.journal.records import (
     pack,
     unpack,
 )
+from headrace.wire.rundir.file_digests import config_digests
 from headrace.wire.rundir.layout import RunPaths
 
 Event = dict[str, Any]
@@ -88,6 +90,27 @@ class Forger:
                 lines += change(event) if event["event"] == name else [event]
             path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
         assert seen, name
+
+    def add_log(self, name: str, *events: Event) -> None:
+        """Writes a new event log."""
+        text = "".join(json.dumps({"t": 4.0e9, **event}, separators=(",", ":")) + "\n" for event in events)
+        (self.run / "events" / f"{name}.jsonl").write_text(text)
+
+    def last_event(self, name: str, step: int) -> Event:
+        """The trainer's last event of a name and step."""
+        found = [one for one in self.lines("events/trainer-1.jsonl") if (one["event"], one.get("step")) == (name, step)]
+        return found[-1]
+
+    def begin_life(self, number: int, *events: Event) -> None:
+        """A further life of the trainer, with its journal segment and log, that records `events`."""
+        journal = RunPaths(self.run).journal
+        done = [one for one in self.records() if isinstance(one, StepDoneRecord)][-1]
+        read_to = read_lengths(list(read_journal(journal)))
+        JournalWriter.open(
+            journal, incarnation=number, version=done.step, weights_digest=done.weights_digest, read_to=read_to
+        ).close()
+        opened = {"incarnation": number, "version": done.step, "config": config_digests(self.run)}
+        self.add_log(f"trainer-{number}", {"event": "incarnation_opened", **opened}, *events)
 
     def remove_events(self, service: str, name: str, where: Callable[[Event], bool] = lambda event: True) -> None:
         self.change_events(service, name, lambda event: [] if where(event) else [event])
@@ -202,4 +225,4 @@ class Forger:
                 path.write_bytes(b"".join(kept))
 
 
-__all__ = ["DroppedRecord", "Forger", "IncarnationRecord", "StepDoneRecord", "sha256"]
+__all__ = ["DroppedRecord", "Event", "Forger", "IncarnationRecord", "StepDoneRecord", "sha256"]

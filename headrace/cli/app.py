@@ -4,6 +4,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -17,7 +18,7 @@ from headrace.cli.verbs import add_verbs
 from headrace.config.resolve import Resolved, resolve
 from headrace.data.prepare import PreparedData
 from headrace.data.prepare_examples import PreparedExamples
-from headrace.demo.demo import prepare_demo
+from headrace.demo.demo import prepared_demo
 from headrace.doctor.wants import Wants
 from headrace.inspect.history import check_run, checked_receipt
 from headrace.model.tiny_models import make_text_model
@@ -26,6 +27,7 @@ from headrace.run.execute import FAILED, FINISHED, Output, execute
 from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
 from headrace.run.preparation.input_checks import check_around
+from headrace.supervisor.lock import RunLock
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
@@ -128,14 +130,18 @@ def start(
     dry_run: bool,
     began: float,
     accept_changed_code: bool = False,
+    lock: RunLock | None = None,
 ) -> NoReturn:
-    """Prepares and, unless it is a dry run, runs the stage; ends the command with the exit status."""
+    """Prepares and, unless it is a dry run, runs the stage; ends the command with the exit status.
+
+    `lock`: the run directory's, if the caller holds it.
+    """
     folder = run_dir or Path("runs") / resolved.config.run.id
     prepare: Callable[..., PreparedRun | PreparedStage] = prepare_stage
     if resolved.config.run.stage == "rl":
         prepare = partial(prepare_run, accept_changed_code=accept_changed_code)
     environment = inherited()
-    prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run)
+    prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run, lock=lock)
     output.say(in_words(prepared.data))
     if dry_run:
         prepared.held.close()
@@ -218,17 +224,19 @@ def demo(
     """Teaches a tiny model to add, on two CPU cores in two minutes: nothing to download, nothing to set up."""
     began = time.monotonic()
     output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(output), ExitStack() as held:
+        lock = None
         if resume:
             if run_dir is None:
                 raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
             resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-            resolved = prepare_demo(
-                run_dir, context.obj, inherited(), output.say, check=partial(check_around, fresh=True)
+            check = partial(check_around, fresh=True)
+            resolved, lock = held.enter_context(
+                prepared_demo(run_dir, context.obj, inherited(), output.say, check=check)
             )
-        start(resolved, run_dir, output, resume=resume, dry_run=False, began=began)
+        start(resolved, run_dir, output, resume=resume, dry_run=False, began=began, lock=lock)
 
 
 add_verbs(app)

@@ -8,15 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
+from headrace.config.moved import at_home
 from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.services.trainer.config.export import ExportSettings, ExportTable
+from headrace.services.trainer.export.written import check_target
 from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 
 _TIMEOUT_S = 3600.0
 _SHARED = ("run", "model", "run_dir")
+"""The settings that the trainers of all stages have in common."""
+_MODELS = ("model", "critic", "discriminator")
+"""Tables with the folder of a model."""
 
 
 def export(
@@ -43,10 +48,12 @@ def export_model(
     run_dir: Path, environment: Mapping[str, str], *, step: int | None = None, out: Path | None = None
 ) -> dict[str, Any]:
     """`step`, `path`, `weights_sha256` of what was written. Raises ConfigError, ChildFailedError."""
-    if out is not None and out.exists() and not _is_replaceable(out):
-        raise ConfigError(f"{out} contains files that are not a model's: choose another folder with --out")
+    values = _trainer_tables(run_dir)
+    if out is not None:
+        check_target(out, run_dir=run_dir, sources=_sources(values))
     table = ExportTable(step=-1 if step is None else step, target=out.resolve() if out else Path())
-    settings = ExportSettings.model_validate(_shared(run_dir) | {"export": table})
+    shared = {key: values[key] for key in _SHARED if key in values} | {"run_dir": str(run_dir.resolve())}
+    settings = ExportSettings.model_validate(shared | {"export": table})
     printed = run_child(
         "the export",
         "headrace.services.trainer",
@@ -59,8 +66,8 @@ def export_model(
     return found
 
 
-def _shared(run_dir: Path) -> dict[str, object]:
-    """The settings that the trainers of all stages have in common."""
+def _trainer_tables(run_dir: Path) -> dict[str, object]:
+    """The settings of the run's trainer."""
     path = RunPaths(run_dir).settings("trainer")
     try:
         values: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
@@ -68,11 +75,11 @@ def _shared(run_dir: Path) -> dict[str, object]:
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/trainer.json)") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    return {key: values[key] for key in _SHARED if key in values} | {"run_dir": str(run_dir.resolve())}
+    return at_home(values, run_dir)
 
 
-def _is_replaceable(folder: Path) -> bool:
-    """Empty, or a model that an export has written."""
-    if not folder.is_dir():
-        return False
-    return not any(folder.iterdir()) or (folder / "config.json").is_file() or (folder / "adapter").is_dir()
+def _sources(values: Mapping[str, object]) -> tuple[Path, ...]:
+    """The folders of models that the run reads."""
+    tables = [values.get(name) for name in _MODELS]
+    paths = [table.get("path") for table in tables if isinstance(table, dict)]
+    return tuple(Path(path) for path in paths if path and path != ".")

@@ -16,6 +16,7 @@ from headrace.cli.operate import TokenFile, Url, Where
 from headrace.cli.play_episode import play_episode, task_of
 from headrace.inspect.conversation import conversation
 from headrace.inspect.screen import show_table
+from headrace.inspect.terminal import printable
 from headrace.operate.client import find_client, is_alive
 from headrace.run.execute import Output
 from headrace.wire.api.episodes import EpisodeView
@@ -103,14 +104,14 @@ def _answer(
         raise ConfigError("--step needs the run directory that holds the checkpoint")
     if run_dir is not None and not url and (step is not None or not is_alive(run_dir)):
         found = answer_from_checkpoint(run_dir, request, inherited(), step=step)
-        output.result(json_line(found) if output.json else found["text"])
+        output.result(json_line(found) if output.json else printable(found["text"]))
         return
     client = find_client(run_dir, url, token_file)
     if output.json:
         output.result(json_line(client.post(PATH, request, ANSWER_S)))
         return
     for text in stream_answer(client, request):
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text))
         sys.stdout.flush()
     output.result("")
 

@@ -15,6 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from headrace.cli.export import export_model
 from headrace.cli.generate_answer import engine_tables
+from headrace.config.moved import at_home
 from headrace.run.child import last_words, run_child
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings
@@ -86,7 +87,9 @@ def _settings(run_dir: Path, play: Mapping[str, object]) -> PlayOnceSettings:
     if play.get("temperature") == 0:  # A program may still ask for the temperature that it was trained with.
         table = {**table, "temperature": _sampling(of_run).get("temperature", 1.0), "greedy": True}
     try:
-        return PlayOnceSettings.model_validate({**_json(path), "play": table})
+        # The run directory may have been moved since.
+        kept = {**at_home(_json(path), run_dir), "run_dir": str(run_dir.resolve())}
+        return PlayOnceSettings.model_validate({**kept, "play": table})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
+from headrace.config.run_dir import check_name
 from headrace.inspect.plot.curves import RunRows, choose_panels
 from headrace.inspect.plot.draw import draw
 from headrace.inspect.runs.facts import facts_of
@@ -37,6 +38,9 @@ def plot(
 
 def plot_runs(run_dirs: Sequence[Path], out: Path | None) -> list[Path]:
     """The files written. Raises ConfigError for what is no run directory, has no steps yet, or cannot be written."""
+    for path in run_dirs:
+        # Its name becomes a title, which the libraries that draw must be able to encode.
+        check_name(path)
     facts = [facts_of(run_dir) for run_dir in run_dirs]
     names = _names(run_dirs)
     rows = []

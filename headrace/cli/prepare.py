@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +10,11 @@ import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.resolve import Resolved, resolve
-from headrace.demo.demo import prepare_demo
+from headrace.demo.demo import prepared_demo
 from headrace.doctor.exposure import exposures, in_words
 from headrace.run.execute import Output
 from headrace.run.prepare import check_new, prepare_elsewhere
+from headrace.supervisor.lock import RunLock
 from headrace.wire.environment import inherited, read_broker_url
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import CONFINED, RunPaths
@@ -38,8 +40,8 @@ def prepare(
 ) -> None:
     """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
     output = Output.choose(json=json)
-    with reported_errors(output):
-        resolved = _resolve(context.obj, run_dir, file, broker, output, demo=demo)
+    with reported_errors(output), ExitStack() as held:
+        resolved, lock = _resolve(context.obj, run_dir, file, broker, output, held, demo=demo)
         found = prepare_elsewhere(
             resolved,
             run_dir,
@@ -47,6 +49,7 @@ def prepare(
             environment=inherited(),
             event_groups=_event_groups(event_group or ()),
             accept_changed_code=accept_changed_code,
+            lock=lock,
         )
         said = "resumed" if found.goes_on else f"{found.data.prompts} prompts, {found.data.eval_prompts} held out"
         output.say(f"prepared {found.run_dir}: {said}")
@@ -75,15 +78,23 @@ def _event_groups(options: Sequence[str]) -> dict[str, int]:
 
 
 def _resolve(
-    arguments: list[str], run_dir: Path, file: Path | None, broker: str, output: Output, *, demo: bool
-) -> Resolved:
+    arguments: list[str],
+    run_dir: Path,
+    file: Path | None,
+    broker: str,
+    output: Output,
+    held: ExitStack,
+    *,
+    demo: bool,
+) -> tuple[Resolved, RunLock | None]:
+    """The config; with the lock of the run directory for a new demo, which `held` releases."""
     if demo == (file is not None):
         raise ConfigError("give a RUN.toml or --demo, one of them")
     environment = inherited()
     url = broker or read_broker_url(environment)
     arguments = [*arguments, *(["--broker.url", url] if url else [])]
     if file is not None:
-        return resolve(file, arguments=arguments, environment=environment)
+        return resolve(file, arguments=arguments, environment=environment), None
     if RunPaths(run_dir).demo_model.is_dir():
-        return resolve(RunPaths(run_dir).demo_toml, arguments=arguments, environment=environment)
-    return prepare_demo(run_dir, arguments, environment, output.say, check=check_new)
+        return resolve(RunPaths(run_dir).demo_toml, arguments=arguments, environment=environment), None
+    return held.enter_context(prepared_demo(run_dir, arguments, environment, output.say, check=check_new))

@@ -13,7 +13,7 @@ from rich.text import Text
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.config import difference_table
 from headrace.config.diff import differences, kept_tables
-from headrace.inspect.results import groups_dropped
+from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
 from headrace.inspect.screen import show_table
 from headrace.inspect.waits import duration
@@ -45,7 +45,7 @@ def list_(
     """Lists the run directories in a folder: state, steps, reward and held-out accuracy."""
     output = Output.choose(json=json)
     with reported_errors(output):
-        found = list(runs_in(folder))
+        found = list(runs_in(folder, output.complain))
         if output.json:
             output.result(json_line([asdict(one) for one in found]))
         elif not found:
@@ -67,14 +67,20 @@ def compare(
         if len(run_dirs) < 2:
             raise ConfigError("give two run directories or more")
         found = [facts_of(run_dir) for run_dir in run_dirs]
-        dropped = [groups_dropped(run_dir) for run_dir in run_dirs]
+        totals = [totals_of(run_dir) for run_dir in run_dirs]
         differ = differences([kept_tables(run_dir) for run_dir in run_dirs])
         if output.json:
-            rows = [{**asdict(one), "groups_dropped": drops} for one, drops in zip(found, dropped, strict=True)]
+            rows = [
+                {**asdict(one), "groups_dropped": total.groups_dropped, "events_left_out": total.left_out}
+                for one, total in zip(found, totals, strict=True)
+            ]
             config = [{"key": each.key, "values": list(each.values)} for each in differ]
             output.result(json_line({"runs": rows, "config": config}))
             return
-        show_table(output.console, _compared(found, dropped))
+        show_table(output.console, _compared(found, totals))
+        for one, total in zip(found, totals, strict=True):
+            if total.left_out:
+                output.say(f"{one.name}: {left_out_in_words(total.left_out)}")
         output.say("")
         if differ:
             show_table(output.console, difference_table([one.name for one in found], differ))
@@ -104,7 +110,7 @@ def _listed(found: Sequence[RunFacts]) -> Table:
     return table
 
 
-def _compared(found: Sequence[RunFacts], dropped: Sequence[dict[str, int]]) -> Table:
+def _compared(found: Sequence[RunFacts], totals: Sequence[EventTotals]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
     for one in found:
@@ -121,6 +127,7 @@ def _compared(found: Sequence[RunFacts], dropped: Sequence[dict[str, int]]) -> T
     for title, key, form in _LAST:
         if any(key in one.last for one in found):
             table.add_row(title, *(format(one.last[key], form) if key in one.last else "-" for one in found))
+    dropped = [total.groups_dropped for total in totals]
     counts = [f"{sum(drops.values())} ({_words(drops)})" if drops else "0" for drops in dropped]
     table.add_row("groups dropped", *counts)
     return table

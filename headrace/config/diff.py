@@ -9,6 +9,7 @@ from typing import Any
 from headrace.config.resolve import resolve
 from headrace.config.settle import settle
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths
 
 
@@ -47,7 +48,7 @@ def kept_tables(run_dir: Path) -> dict[str, Any]:
     """The config of a run directory, whichever version wrote it. Raises ConfigError."""
     file = config_file(run_dir)
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular_text(file))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 

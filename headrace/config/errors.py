@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 from headrace.config.layers import Layer
 from headrace.config.lines import KeyPath, line_of
 
+_SHOWN = 200
 Lines = Mapping[KeyPath, int]
 
 
@@ -108,7 +109,9 @@ def _table(path: KeyPath) -> str:
 def _literal(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value) if not isinstance(value, str) else '"' + value + '"'
+    if not isinstance(value, str):
+        return repr(value)
+    return f'"{value}"' if len(value) <= _SHOWN else f'"{value[:_SHOWN]}..."'
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from headrace.wire.errors import ConfigError
 Path_ = tuple[str, ...]
 ENVIRONMENT_PREFIX = "HEADRACE_"
 _NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_TOO_LONG = re.compile(rf"[\d_]{{{sys.get_int_max_str_digits() or 10**9},}}")
+_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,29 @@ def read_file(path: Path) -> tuple[Layer, dict[tuple[str | int, ...], int]]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # The second: no UTF-8, or a NUL in its name.
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     try:
         tables = tomllib.loads(text)
+        lines = key_lines(text)
+        layer = {
+            keys: Setting(value, f"{path}:{line_of(lines, keys) or 1}", path.resolve().parent)
+            for keys, value in _flatten(tables, ())
+        }
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         raise ConfigError(f"{path}:{line[1] if line else text.count(chr(10)) + 1}: not valid TOML: {error}") from None
-    lines = key_lines(text)
-    layer = {
-        keys: Setting(value, f"{path}:{line_of(lines, keys) or 1}", path.resolve().parent)
-        for keys, value in _flatten(tables, ())
-    }
+    except RecursionError:
+        raise ConfigError(f"{path}: its tables or lists are nested too deeply: no setting is") from None
+    except ValueError:
+        raise ConfigError(f"{path}:{_long_number(text)}: a number has too many digits: no setting needs them") from None
     return layer, lines
+
+
+def _long_number(text: str) -> int:
+    """The line of the first number that Python refuses to read for its length."""
+    found = _TOO_LONG.search(text)
+    return text.count("\n", 0, found.start() if found else len(text)) + 1
 
 
 def read_environment(environment: Mapping[str, str]) -> Layer:
@@ -134,10 +147,20 @@ def _parse(text: str, origin: str) -> object:
     if word in ("None", "null"):
         return None
     if _NUMBER.fullmatch(word):
-        return float(word) if any(sign in word.lower() for sign in ".e") else int(word)
+        try:
+            return float(word) if any(sign in word.lower() for sign in ".e") else int(word)
+        except ValueError:
+            return text  # Such as `2026_`, or thousands of digits: no number, but perhaps a name.
     if word[:1] in ("[", "{"):
         try:
             return json.loads(word)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{origin}: {word!r} is not valid JSON: {error}") from None
+        except RecursionError:
+            raise ConfigError(f"{origin}: {shortened(word)} is nested too deeply: no setting is") from None
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {shortened(word)} is not valid JSON: {error}") from None
     return text
+
+
+def shortened(text: str) -> str:
+    """A user's text in quotes, as an error shows it: in one line. Pure."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

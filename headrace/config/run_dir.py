@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headrace.config.moved import at_home
 from headrace.config.schema import RunFile
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.wire.contracts.staleness import StalePolicy
@@ -29,8 +30,23 @@ _SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE, "data.max_unknown
 """Keys that run directories of earlier versions lack -> the behaviour of their runs."""
 
 
+def check_name(run_dir: Path) -> None:
+    """Raises ConfigError for a path that the broker's address or a library of the run cannot hold."""
+    text = str(run_dir)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"the run directory {text!r} is no valid UTF-8: rename the folder, or give another") from None
+    if any(ord(one) < 32 or ord(one) == 127 for one in text):
+        raise ConfigError(
+            f"the run directory {text!r} has a line break or another control character in its path: rename the "
+            "folder, or give another"
+        )
+
+
 def check_fresh(run_dir: Path) -> None:
     """Raises ConfigError if a new run may not begin here."""
+    check_name(run_dir)
     if run_dir.exists() and not run_dir.is_dir():
         raise ConfigError(f"the run directory {run_dir} is a file")
     names = {path.name for path in run_dir.iterdir()} if run_dir.is_dir() else set()
@@ -46,9 +62,10 @@ def check_fresh(run_dir: Path) -> None:
 
 def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCKED) -> None:
     """Raises ConfigError if there is no run, or if the config changes a `locked` key, which makes it another run."""
+    check_name(run_dir)
     file = RunPaths(run_dir).run_toml
     try:
-        old = tomllib.loads(file.read_text(encoding="utf-8"))
+        old = at_home(tomllib.loads(file.read_text(encoding="utf-8")), run_dir)
     except (OSError, tomllib.TOMLDecodeError):
         raise ConfigError(f"there is no run to resume in {run_dir} ({file} cannot be read)") from None
     new = config.model_dump(mode="json", serialize_as_any=True)
@@ -131,12 +148,35 @@ def make_event_folders(run_dir: Path, services: Sequence[str], groups: Mapping[s
 
 
 def take_away(absent: Sequence[Path]) -> None:
-    """Removes the run directory of a failed start, and the empty folders above it."""
-    if absent:
-        shutil.rmtree(absent[0], ignore_errors=True)
-    for path in absent[1:]:
+    """Removes the run directory of a failed start, and the empty folders above it; the caller holds its lock.
+
+    The lock's file goes last, and after it only what is empty: from then on the folder may be another start's.
+    """
+    if not absent:
+        return
+    lock = RunPaths(absent[0]).supervisor
+    for path in (*_entries(lock.parent), *_entries(absent[0])):
+        if path not in (lock, lock.parent):
+            _remove(path)
+    _remove(lock)
+    for folder in (lock.parent, *absent):
         with contextlib.suppress(OSError):
-            path.rmdir()
+            folder.rmdir()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def stage(run_dir: Path) -> Path:

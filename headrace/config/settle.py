@@ -9,6 +9,7 @@ from headrace.config.resolve import Resolved
 from headrace.config.run_dir import STALE_BEFORE
 from headrace.config.schema import MakeTable, RunFile
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths
 
 CUDA_HEAD_DIM = 64
@@ -49,7 +50,7 @@ def check_dtype(resolved: Resolved) -> None:
 def first_tables(run_dir: Path) -> dict[str, Any] | None:
     """The tables that the first start wrote; None if they cannot be read, which `check_resumable` then reports."""
     try:
-        return tomllib.loads(RunPaths(run_dir).run_toml.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular_text(RunPaths(run_dir).run_toml))
     except (OSError, tomllib.TOMLDecodeError):
         return None
 

@@ -12,6 +12,7 @@ from headrace.config.schema import RunFile, stage_table
 from headrace.data.check_rows import check_rows
 from headrace.data.prepare import LengthLimits, as_json, prepare
 from headrace.data.prepare_examples import prepare_examples
+from headrace.data.progress import RowProgress
 from headrace.data.tasks import prepare_tasks
 from headrace.model.model_check import check_model
 from headrace.wire.errors import ConfigError, DataError
@@ -26,13 +27,15 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--check", action="store_true", help="look at what was prepared there, and write nothing")
+    parser.add_argument("--progress", type=Path, help="file to write into how far the preparation is")
     options = parser.parse_args()
     try:
         config = resolve(options.config).config
         if options.check:
             check_rows(config, options.out)
             return 0
-        found = _prompts(config, options.out) if config.run.stage == "rl" else _examples(config, options.out)
+        prepared = _prompts if config.run.stage == "rl" else _examples
+        found = prepared(config, options.out, RowProgress(options.progress))
     except (ConfigError, DataError) as error:
         sys.stderr.write(f"{error}\n")
         return BAD_INPUT
@@ -40,7 +43,7 @@ def main() -> int:
     return 0
 
 
-def _prompts(config: RunFile, out: Path) -> str:
+def _prompts(config: RunFile, out: Path, progress: RowProgress) -> str:
     facts = check_model(config.model.path, engine=config.rollout.engine)
     if config.environment.on:
         vocabulary, seed = facts.vocab_size, config.run.seed
@@ -56,14 +59,14 @@ def _prompts(config: RunFile, out: Path) -> str:
         )
     longest = min(config.data.max_prompt_tokens or room, room)
     limits = LengthLimits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
-    return as_json(prepare(config.data, config.model.path, limits, out))
+    return as_json(prepare(config.data, config.model.path, limits, out, progress))
 
 
-def _examples(config: RunFile, out: Path) -> str:
+def _examples(config: RunFile, out: Path, progress: RowProgress) -> str:
     facts = check_model(config.model.path, engine="")
     longest = min(stage_table(config).max_tokens or facts.context_length, facts.context_length)
     limits = LengthLimits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
-    return prepare_examples(config.data, config.run.stage, config.model.path, limits, out).as_json()
+    return prepare_examples(config.data, config.run.stage, config.model.path, limits, out, progress).as_json()
 
 
 def leave_torch_out() -> None:

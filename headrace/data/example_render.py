@@ -134,8 +134,8 @@ class ExampleRenderer:
         template = self._template
         assert template is not None
         try:
-            context = template.context(messages[:-1], row.tools, seen)
             with row_deadline():
+                context = template.context(messages[:-1], row.tools, seen)
                 whole = template.text(messages, row.tools, asks=False)
         except DataError as error:
             raise DataError(f"{row.place}: {error}") from None

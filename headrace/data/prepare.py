@@ -8,6 +8,7 @@ from pathlib import Path
 from headrace.config.data import DataTable
 from headrace.data.held_out import digest, hold_out
 from headrace.data.presets import Message, Prompt, prompt_of
+from headrace.data.progress import RowProgress
 from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
 from headrace.data.rows import parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
@@ -41,13 +42,17 @@ class LengthLimits:
     seed: int
 
 
-def prepare(table: DataTable, model: Path, limits: LengthLimits, out: Path) -> PreparedData:
+def prepare(
+    table: DataTable, model: Path, limits: LengthLimits, out: Path, progress: RowProgress | None = None
+) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     if table.eval_split and (table.eval_path or Path(table.path).exists()):
         raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
+    progress = progress or RowProgress()
+    progress.begin(f"reading {table.path}")
     rows = _prompts(table, table.path, table.split, limit=table.limit)
     tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
-    renderer = Renderer(tokenizer, table)
+    renderer = Renderer(tokenizer, table, progress)
     train, dropped = _within(renderer.render(rows), table, limits)
     held_out: list[Rendered] = []
     duplicates = 0

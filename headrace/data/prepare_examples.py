@@ -11,6 +11,7 @@ from headrace.data.example_render import ExampleRenderer, RenderedExample, Rende
 from headrace.data.examples import dialogue_of, ranked_pair_of
 from headrace.data.held_out import digest, hold_out
 from headrace.data.prepare import LengthLimits
+from headrace.data.progress import RowProgress
 from headrace.data.render import load_tokenizer, stop_token_ids
 from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
 from headrace.data.unknown import unknown_id, unknown_share
@@ -47,7 +48,14 @@ class PreparedExamples:
         return cls(**json.loads(text))
 
 
-def prepare_examples(table: DataTable, stage: str, model: Path, limits: LengthLimits, out: Path) -> PreparedExamples:
+def prepare_examples(
+    table: DataTable,
+    stage: str,
+    model: Path,
+    limits: LengthLimits,
+    out: Path,
+    progress: RowProgress | None = None,
+) -> PreparedExamples:
     """Writes the parquet files of `stage` into `out`; held-out examples get a file only if there are any.
 
     `limits.max_prompt_tokens` limits whole examples. Raises DataError or ConfigError and writes neither.
@@ -57,10 +65,24 @@ def prepare_examples(table: DataTable, stage: str, model: Path, limits: LengthLi
     tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
     renderer = ExampleRenderer(tokenizer, table, stop_token_ids(model, tokenizer))
     if stage == "sft":
-        found = _sets(table, lambda row: renderer.dialogue(dialogue_of(row, table)), limits)
+        found = _sets(table, _shown(progress, lambda row: renderer.dialogue(dialogue_of(row, table))), limits)
         return _write_sets(table, found, _example_columns, unknown_id(tokenizer), out)
-    pairs = _sets(table, lambda row: [renderer.pair(ranked_pair_of(row, table))], limits)
+    pairs = _sets(table, _shown(progress, lambda row: [renderer.pair(ranked_pair_of(row, table))]), limits)
     return _write_sets(table, pairs, _pair_columns, unknown_id(tokenizer), out)
+
+
+def _shown(progress: RowProgress | None, render: Callable[[DataRow], list[T]]) -> Callable[[DataRow], list[T]]:
+    """`render`, which writes first which row it renders."""
+    if progress is None:
+        return render
+    shown = progress
+    shown.begin("rendering")
+
+    def render_shown(row: DataRow) -> list[T]:
+        shown.at(row.place)
+        return render(row)
+
+    return render_shown
 
 
 def _write_sets(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.config.data import DataTable
 from headrace.data.presets import Message, Prompt, asked
+from headrace.data.progress import RowProgress
 from headrace.data.row_deadline import row_deadline
 from headrace.services.environment.rendering.chat_template import ChatTemplate
 from headrace.wire.errors import ConfigError, DataError
@@ -66,8 +67,11 @@ def stop_token_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> list[int
 class Renderer:
     """Renders and tokenizes prompts as configured in `[data]`."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", table: DataTable) -> None:
+    def __init__(
+        self, tokenizer: "PreTrainedTokenizerBase", table: DataTable, progress: RowProgress | None = None
+    ) -> None:
         self._tokenizer, self._table = tokenizer, table
+        self._progress = progress or RowProgress()
         self._has_template = bool(getattr(tokenizer, "chat_template", None))
         self._template = ChatTemplate(tokenizer) if self._has_template else None
         if table.chat_template == "always" and not self._has_template:
@@ -76,6 +80,7 @@ class Renderer:
     def render(self, prompts: Sequence[Prompt]) -> list[Rendered]:
         """Renders the prompts in order. Raises DataError naming the row."""
         rendered: list[Rendered] = []
+        self._progress.begin("rendering", len(prompts))
         for start in range(0, len(prompts), _CHUNK):
             rendered += self._chunk(prompts[start : start + _CHUNK])
         return rendered
@@ -112,6 +117,7 @@ class Renderer:
         return use
 
     def _text(self, prompt: Prompt, messages: Sequence[Message] | None) -> str:
+        self._progress.at(prompt.place)
         if messages is None:
             return str(prompt.content)
         assert self._template is not None

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.config.resolve import Resolved, resolve
@@ -15,6 +16,7 @@ from headrace.model.tiny_models import END, Shape, character_tokenizer, write_mo
 from headrace.run.child import run_child
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerTable
+from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.rundir.layout import RunPaths
@@ -84,28 +86,58 @@ schedule = "constant"
 
 
 def prepare_demo(
+    run_dir: Path, arguments: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
+) -> Resolved:
+    """As `prepared_demo`, with the run directory unlocked at the end."""
+    with prepared_demo(run_dir, arguments, environment, say) as (resolved, _):
+        return resolved
+
+
+@contextmanager
+def prepared_demo(
     run_dir: Path,
     arguments: Sequence[str],
     environment: Mapping[str, str],
     say: Callable[[str], None],
     *,
     check: Callable[[Resolved], None] | None = None,
-) -> Resolved:
-    """Makes model and data, runs the supervised stage, and returns the config of the RL run.
+) -> Iterator[tuple[Resolved, RunLock]]:
+    """Makes model and data, runs the supervised stage, and yields the config of the RL run and the lock of `run_dir`.
 
+    The lock is held from before anything is removed to the end of the block, in which the run is started.
     `check` raises ConfigError for what the run would be refused for after this minute of work. Leftovers of a killed
     demo are replaced. A run directory that did not exist before is removed again on an error, except for the log of a
-    stage that failed. Raises ConfigError if something else lies there, ChildFailedError or WaitTimeoutError naming that
-    log.
+    stage that failed. Raises ConfigError if something else lies there, or another headrace uses it, ChildFailedError or
+    WaitTimeoutError naming that log.
     """
     check_fresh(run_dir)
-    absent = absent_folders(run_dir.resolve())
+    run_dir = run_dir.resolve()
+    absent = absent_folders(run_dir)
     make_private(absent)
-    folder = RunPaths(run_dir.resolve()).demo
+    lock = RunLock(run_dir)
+    try:
+        # Again: another demo may have begun and ended since.
+        check_fresh(run_dir)
+        yield _prepared(run_dir, arguments, environment, say, check=check, absent=absent), lock
+    finally:
+        lock.release()
+
+
+def _prepared(
+    run_dir: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    check: Callable[[Resolved], None] | None,
+    absent: Sequence[Path],
+) -> Resolved:
+    """`absent`: the folders that this start has made. The caller holds the lock."""
+    folder = RunPaths(run_dir).demo
     _clear(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        config = RunPaths(run_dir.resolve()).demo_toml
+        config = RunPaths(run_dir).demo_toml
         config.write_text(RUN_TOML, encoding="utf-8")
         resolved = resolve(config, arguments=arguments, environment=environment)
         check_any(resolved, environment)
@@ -120,7 +152,7 @@ def prepare_demo(
         )
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
-            _supervise(folder, resolved, environment, log=RunPaths(run_dir.resolve()).log("sft"))
+            _supervise(folder, resolved, environment, log=RunPaths(run_dir).log("sft"))
     except (ChildFailedError, WaitTimeoutError):
         # The log that the error names stays; the demo may be started again in the same folder.
         shutil.rmtree(folder)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headrace.inspect.history.lines import TRAINER
 from headrace.inspect.history.record import committer
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.evals import VERSION, evals_of
@@ -34,6 +35,8 @@ class Summary:
     groups_dropped: dict[str, int]
     """Reason -> groups that were never trained; those that were open at the end are not counted."""
     run_dir: str
+    events_left_out: int = 0
+    """Lines of event logs that count for nothing: forged by code of others in a service, or incomplete."""
     receipt: str | None = None
     """Receipt of the run's files after its last step; None if none was taken."""
 
@@ -46,6 +49,7 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
     """Summarizes everything in the run directory, earlier starts included."""
     steps = steps_of(run_dir)
     evals = evals_of(run_dir)
+    totals = totals_of(run_dir)
     gaps = numbers_of(steps.values(), "logprob_gap_max")
     return Summary(
         eval_before=number_of(evals[0].get("accuracy")) if evals else None,
@@ -54,29 +58,50 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
         rollouts=int(sum(numbers_of(steps.values(), "rollouts"))),
         seconds=round(seconds, 3),
         logprob_gap_max=max(gaps) if gaps else None,
-        versions_committed=versions_committed(run_dir),
-        groups_dropped=groups_dropped(run_dir),
+        versions_committed=totals.versions_committed,
+        groups_dropped=totals.groups_dropped,
         run_dir=str(run_dir),
+        events_left_out=totals.left_out,
     )
 
 
-def versions_committed(run_dir: Path) -> dict[str, int]:
-    """Replica -> number of distinct versions that it committed, over all its lives."""
-    found: dict[str, set[int]] = {}
-    for event in read_events(run_dir):
-        if event.get("event") == "weights_committed":
-            found.setdefault(committer(event), set()).add(jsonl.integer(event, "version"))
-    return {replica: len(found[replica]) for replica in sorted(found)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTotals:
+    """What the events of a run come to, over all lives of its processes."""
+
+    versions_committed: dict[str, int]
+    """Replica -> number of distinct versions that it committed."""
+    groups_dropped: dict[str, int]
+    """Drop reason -> number of groups."""
+    left_out: int
+    """Lines that count for nothing; `headrace check` names each."""
 
 
-def groups_dropped(run_dir: Path) -> dict[str, int]:
-    """Drop reason -> number of groups, over all lives of the trainer."""
-    reasons = {
-        str(event["group_id"]): str(event["reason"])
-        for event in read_events(run_dir)
-        if event.get("event") == "dropped" and str(event["source"]).startswith("trainer")
-    }
-    return dict(sorted(Counter(reasons.values()).items()))
+def left_out_in_words(lines: int) -> str:
+    """Reports in one line that lines of event logs were left out; empty if none was."""
+    counted = f"{lines} lines of event logs count" if lines > 1 else "1 line of an event log counts"
+    return f"{counted} for nothing: no service writes such events there (`headrace check`)" if lines else ""
+
+
+def totals_of(run_dir: Path) -> EventTotals:
+    """Reads all events of a run once; what is incomplete is left out and counted. Raises OSError."""
+    versions: dict[str, set[int]] = {}
+    reasons: dict[str, str] = {}
+    left_out: Counter[str] = Counter()
+    for event in read_events(run_dir, left_out=left_out):
+        source = str(event["source"])
+        match event:
+            case {"event": "weights_committed", "version": int(version)}:
+                versions.setdefault(committer(event), set()).add(version)
+            case {"event": "dropped", "group_id": str(group), "reason": str(reason)} if source.startswith(TRAINER):
+                reasons[group] = reason
+            case {"event": "weights_committed" | "dropped"}:
+                left_out[source] += 1
+    return EventTotals(
+        versions_committed={replica: len(versions[replica]) for replica in sorted(versions)},
+        groups_dropped=dict(sorted(Counter(reasons.values()).items())),
+        left_out=left_out.total(),
+    )
 
 
 def numbers_of(rows: Iterable[Record], key: str) -> list[float]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.inspect.results import StepTail
+from headrace.inspect.terminal import SafeConsole
 from headrace.inspect.waits import (
     Party,
     episode_waits,
@@ -199,7 +200,7 @@ def show_table(console: Console, table: RenderableType) -> None:
         return
     wide = console.options.update(max_width=_WIDEST)
     width = max(console.width, Measurement.get(console, wide, table).maximum)
-    Console(file=console.file, width=width, highlight=False).print(table)
+    SafeConsole(file=console.file, width=width, highlight=False).print(table)
 
 
 def _table(lines: list[Party], now: float) -> Table:

@@ -22,6 +22,7 @@ from headrace.wire.api.error_reply import wants_token, words_of
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
@@ -227,7 +228,7 @@ async def _ask(port: int, run_dir: Path, further: Callable[[], str]) -> tuple[Ru
 
 def _json_file(path: Path) -> dict[str, JsonValue]:
     try:
-        content: JsonValue = json.loads(path.read_text(encoding="utf-8"))
+        content: JsonValue = json.loads(read_regular_text(path))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from headrace.wire.errors import DataError
+from headrace.wire.errors import ConfigError, DataError
 
 PAD, END = "<pad>", "<end>"
 _INIT_STD = 0.02
@@ -78,11 +78,31 @@ def write_model(folder: Path, tokenizer: Tokenizer, shape: Shape, *, seed: int, 
 
 
 def make_text_model(source: Path, columns: tuple[str, ...], out: Path, *, vocab_size: int, seed: int) -> None:
-    """A model whose BPE tokenizer is learned from a text file, or from columns of a JSONL file. Raises DataError."""
+    """A model whose BPE tokenizer is learned from a text file, or from columns of a JSONL file.
+
+    Raises DataError, and ConfigError for an `out` that cannot be made, or is there and no empty folder.
+    """
+    _check_free(out)
     texts = read_texts(source, columns)
     if not any(texts):
         raise DataError(f"{source}: there is no text to learn from")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise ConfigError(f"{out} cannot be made ({error.strerror}): choose another folder with --out") from error
     write_model(out, bpe_tokenizer(iter(texts), vocab_size=vocab_size), Shape(context=1024), seed=seed)
+
+
+def _check_free(out: Path) -> None:
+    way_out = "choose a new folder with --out, or remove this one"
+    try:
+        if out.exists() and not out.is_dir():
+            raise ConfigError(f"{out} is a file: {way_out}")
+        found = min((path.name for path in out.iterdir()), default="") if out.exists() else ""
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be read ({error.strerror}): {way_out}") from error
+    if found:
+        raise ConfigError(f"{out} is not empty ({found}): {way_out}")
 
 
 def read_texts(source: Path, columns: tuple[str, ...]) -> list[str]:

@@ -16,6 +16,7 @@ from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
 from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths
 
 _TIMEOUT_S = 30.0
@@ -124,7 +125,7 @@ def is_alive(run_dir: Path) -> bool:
 
 def _http_port(run_dir: Path) -> int:
     try:
-        return int(json.loads(RunPaths(run_dir).process("orchestrator").read_text(encoding="utf-8"))["http_port"])
+        return int(json.loads(read_regular_text(RunPaths(run_dir).process("orchestrator")))["http_port"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -1,17 +1,23 @@
 """Runs a prepared run to its end and reports it: shared by `train` and `demo`."""
 
 import asyncio
+import errno
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
 from headrace.config.schema import RunFile
 from headrace.doctor.exposure import exposures, in_words
-from headrace.inspect.results import summarize
+from headrace.inspect.results import left_out_in_words, summarize
 from headrace.inspect.screen import Lines, LiveTable, Screen
+from headrace.inspect.terminal import SafeConsole
 from headrace.run.launch import PreparedRun
 from headrace.run.nodes import how_to_join, ready_s
 from headrace.run.receipts import end_receipt
@@ -35,7 +41,7 @@ class Output:
     @classmethod
     def choose(cls, *, json: bool) -> "Output":
         """Writes text to stderr with `--json`, else to stdout."""
-        return cls(Console(stderr=json, highlight=False, soft_wrap=True), json)
+        return cls(SafeConsole(stderr=json, highlight=False, soft_wrap=True), json)
 
     def say(self, text: str) -> None:
         """Prints one line without markup."""
@@ -43,7 +49,7 @@ class Output:
 
     def complain(self, text: str) -> None:
         """Prints an error to stderr."""
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {text}", markup=False)
+        SafeConsole(stderr=True, highlight=False, soft_wrap=True).print(f"error: {text}", markup=False)
 
     def result(self, line: str) -> None:
         """Writes the machine-readable last line to stdout."""
@@ -51,8 +57,47 @@ class Output:
         sys.stdout.flush()
 
 
+class _LastingConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process, and stdout with it where stderr is the pipe."""
+        raise BrokenPipeError(errno.EPIPE, "nothing reads it any more")
+
+
+class LastingOutput(Output):
+    """Output of a run, which goes on when the output cannot be written any more: a closed pipe, a full disk."""
+
+    @classmethod
+    def choose(cls, *, json: bool) -> "LastingOutput":
+        """As the output of other commands."""
+        return cls(_LastingConsole(stderr=json, highlight=False, soft_wrap=True), json)
+
+    def say(self, text: str) -> None:
+        """Prints one line, if it can."""
+        with self._given_up(self.console.file):
+            super().say(text)
+
+    def result(self, line: str) -> None:
+        """Writes the machine-readable last line to stdout, if it can."""
+        with self._given_up(sys.stdout):
+            super().result(line)
+
+    @contextmanager
+    def _given_up(self, stream: IO[str]) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # Else what stands in the buffer would be tried again, and fail, as the interpreter ends.
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+            with suppress(OSError, SystemExit):
+                self.complain(
+                    f"the output cannot be written: {error.strerror}; `headrace watch` shows the run, which goes on"
+                )
+
+
 def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     """Runs all processes to the end of the run and returns the exit status. `began`: monotonic start of the command."""
+    output = LastingOutput.choose(json=output.json)
     port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
     for line in how_to_join(prepared.run_dir, prepared.config.trainer):
         output.say(line)
@@ -115,6 +160,8 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
         if ".log" not in outcome.reason and not outcome.disk_refused:
             output.say(f"look at {RunPaths(run_dir).log('trainer')} and {RunPaths(run_dir).log('orchestrator')}")
+    if left_out := left_out_in_words(summary.events_left_out):
+        output.say(left_out)
     output.say(f"run directory: {run_dir}")
     receipt = end_receipt(run_dir, output.say, step=summary.steps)
     if RunPaths(run_dir).export.is_dir() and outcome.state == "finished":

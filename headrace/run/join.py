@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headrace.config.moved import at_home
 from headrace.config.resolve import resolve
 from headrace.inspect.screen import Lines
 from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
@@ -52,7 +53,7 @@ def node_settings(
     """Settings of machine 0, with this machine's number, ports and addresses. Raises ConfigError."""
     file = RunPaths(run_dir).settings("trainer")
     try:
-        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        values: dict[str, Any] = at_home(json.loads(file.read_text(encoding="utf-8")), run_dir)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: {error}; begin with `headrace train` on machine 0, in this run directory") from None
     grpc_port, http_port = pick_ports(2)

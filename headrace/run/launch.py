@@ -22,6 +22,7 @@ from headrace.run.played import check_same_environment
 from headrace.run.preload import begin_fork_server
 from headrace.run.preparation.data_files import prepare_files
 from headrace.run.preparation.input_checks import check_around, check_input
+from headrace.run.preparation.locked_start import locked_start
 from headrace.run.preparation.service_checks import (
     check_environment,
     check_functions,
@@ -62,28 +63,19 @@ def prepare_run(
     environment: Mapping[str, str],
     dry_run: bool = False,
     accept_changed_code: bool = False,
+    lock: RunLock | None = None,
 ) -> PreparedRun:
     """Checks everything, prepares the data and writes every process's config.
 
     `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. `accept_changed_code`: a resumed run goes
-    on with an `algorithm.path` that differs from its copy. Raises ConfigError or DataError; a run
-    directory that did not exist before is then removed again.
+    on with an `algorithm.path` that differs from its copy. `lock`: the run directory's, if the caller holds it. Raises
+    ConfigError or DataError; a run directory that did not exist before is then removed again.
     """
     run_dir = run_dir.resolve()
     options = _Options(resume, dry_run, accept_changed_code, environment)
     launch = _checked(resolved, run_dir, options)
-    absent = folders.absent_folders(run_dir)
-    folders.make_private(absent)
-    held = ExitStack()
-    lock = RunLock(run_dir)
-    held.callback(lock.release)
-    try:
-        return launch.write(lock, held)
-    except BaseException:
-        held.close()
-        folders.drop_stage(run_dir)
-        folders.take_away(absent)
-        raise
+    with locked_start(run_dir, lock) as (taken, held):
+        return launch.write(taken, held)
 
 
 @dataclass(frozen=True, slots=True)

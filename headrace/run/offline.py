@@ -27,6 +27,7 @@ from headrace.run.nodes import check_nodes, how_to_join, ready_s
 from headrace.run.preload import begin_fork_server
 from headrace.run.preparation.data_files import prepare_files
 from headrace.run.preparation.input_checks import check_data_files
+from headrace.run.preparation.locked_start import locked_start
 from headrace.run.receipts import end_receipt
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.supervisor.alone import STOPPED_CODE, Alone
@@ -79,12 +80,18 @@ class StageSummary:
 
 
 def prepare_stage(
-    resolved: Resolved, run_dir: Path, *, resume: bool, environment: Mapping[str, str], dry_run: bool = False
+    resolved: Resolved,
+    run_dir: Path,
+    *,
+    resume: bool,
+    environment: Mapping[str, str],
+    dry_run: bool = False,
+    lock: RunLock | None = None,
 ) -> PreparedStage:
     """Checks everything, prepares the examples and writes the trainer's config.
 
-    `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. Raises ConfigError or DataError; a run
-    directory that did not exist before is then removed again.
+    `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. `lock`: the run directory's, if the
+    caller holds it. Raises ConfigError or DataError; a run directory that did not exist before is then removed again.
     """
     run_dir = run_dir.resolve()
     resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
@@ -97,11 +104,7 @@ def prepare_stage(
     if not dry_run:
         check_visible(resolved, environment)
         check_extras(resolved)
-    absent = folders.absent_folders(run_dir)
-    folders.make_private(absent)
-    held = ExitStack()
-    held.callback(RunLock(run_dir).release)
-    try:
+    with locked_start(run_dir, lock) as (_, held):
         if to_make and not (resume and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         forks = None if dry_run else begin_fork_server(config, env)
@@ -113,11 +116,6 @@ def prepare_stage(
             # An earlier dry run may have held some out: they are trained now.
             RunPaths(run_dir).eval_examples.unlink(missing_ok=True)
         plan = replace(_plan(resolved, run_dir, env, check=not dry_run), fork_server=forks)
-    except BaseException:
-        held.close()
-        folders.drop_stage(run_dir)
-        folders.take_away(absent)
-        raise
     return PreparedStage(config, run_dir, data, plan, held)
 
 

@@ -24,6 +24,7 @@ from headrace.run.own_code import staged_code, staged_environment
 from headrace.run.played import check_same_environment
 from headrace.run.preparation.data_files import prepare_files
 from headrace.run.preparation.input_checks import check_around, check_input
+from headrace.run.preparation.locked_start import locked_start
 from headrace.run.preparation.service_checks import check_rows, write_engine_base
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
@@ -58,13 +59,14 @@ def prepare_elsewhere(
     environment: Mapping[str, str],
     event_groups: Mapping[str, int] = MappingProxyType({}),
     accept_changed_code: bool = False,
+    lock: RunLock | None = None,
 ) -> Prepared:
     """Checks the config and the data, and writes the run directory; an existing run is continued.
 
     `orchestrator`: the host:port of its gRPC server. `event_groups`: the group of each service that may write to its
     own folder of the run directory alone. The broker's password is not written: services take the whole URL from their
-    environment; nor are tokens, if HEADRACE_TOKENS names a folder. Raises ConfigError or DataError; folders that did
-    not exist before are then removed again.
+    environment; nor are tokens, if HEADRACE_TOKENS names a folder. `lock`: the run directory's, if the caller holds it.
+    Raises ConfigError or DataError; folders that did not exist before are then removed again.
     """
     run_dir = run_dir.resolve()
     goes_on = folders.has_begun(run_dir)
@@ -79,10 +81,7 @@ def prepare_elsewhere(
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
     check_input(resolved, has_model=to_make is None)
     check_around(resolved, fresh=not goes_on)
-    absent = folders.absent_folders(run_dir)
-    folders.make_private(absent)
-    lock = RunLock(run_dir)
-    try:
+    with locked_start(run_dir, lock) as (_, held):
         if to_make and not (goes_on and config.model.path.is_dir()):
             make_model(to_make, config.model.path)
         shown = _without_password(config)
@@ -98,12 +97,7 @@ def prepare_elsewhere(
         # The orchestrator's comes last: a process that waits for it waits for all of them.
         for service in ("reward", "rollout", *played_by, "orchestrator"):
             _write(shown, place, service)
-    except BaseException:
-        folders.drop_stage(run_dir)
-        folders.take_away(absent)
-        raise
-    finally:
-        lock.release()
+    held.close()
     return Prepared(run_dir, data, goes_on, plays=config.environment.on)
 
 

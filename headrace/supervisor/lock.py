@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths
+
+_TRIES = 10
 
 
 class RunLock:
@@ -16,18 +19,35 @@ class RunLock:
         """`name`: name of the lock file, for a lock on a part of the run; `what`: that part, for the error message."""
         folder = RunPaths(run_dir).processes
         self._path = folder / name if name else RunPaths(run_dir).supervisor
+        for _ in range(_TRIES):
+            self._file = self._opened(folder)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._file)
+                owner = _read_record(self._path).get("pid", "unknown")
+                raise ConfigError(f"{what or run_dir} is in use by another headrace (pid {owner})") from None
+            if self._is_there():
+                break
+            # A start that failed has removed the file in between: a lock on it would exclude no other start.
+            os.close(self._file)
+        else:
+            raise ConfigError(f"{what or run_dir} is being removed by another headrace: start again")
+        self.record()
+
+    def _opened(self, folder: Path) -> int:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigError(f"cannot write to {folder}: {error.strerror}; choose another --run-dir") from error
+
+    def _is_there(self) -> bool:
+        """Whether the opened file still is the one at its path."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._file)
-            owner = _read_record(self._path).get("pid", "unknown")
-            raise ConfigError(f"{what or run_dir} is in use by another headrace (pid {owner})") from None
-        self.record()
+            return os.path.samestat(os.fstat(self._file), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def record(self, **more: str) -> None:
         """Writes the holder's pid, and `more` about it, to the file for other processes."""
@@ -35,9 +55,12 @@ class RunLock:
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), **more}).encode() + b"\n", 0)
 
     def release(self) -> None:
-        """Releases the lock; the file stays, empty."""
+        """Releases the lock; the file stays, empty. Does nothing if it is released."""
+        if self._file < 0:
+            return
         os.ftruncate(self._file, 0)
         os.close(self._file)
+        self._file = -1
 
 
 class RunWatch:
@@ -72,7 +95,8 @@ def supervisor(run_dir: Path) -> dict[str, object]:
     """Fields that the live supervisor of a run directory wrote to its lock file; empty if there is none."""
     path = RunPaths(run_dir).supervisor
     try:
-        file = os.open(path, os.O_RDONLY)
+        # The folder may be another's, and this a pipe.
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return {}
     try:
@@ -86,7 +110,7 @@ def supervisor(run_dir: Path) -> dict[str, object]:
 
 def _read_record(path: Path) -> dict[str, object]:
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(read_regular_text(path))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}

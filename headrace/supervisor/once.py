@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import headrace
@@ -15,6 +17,10 @@ from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
 from headrace.wire.environment import NAMES
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
 from headrace.wire.lifecycle import die_with_parent
+
+FIRST_S = 5.0
+"""A wait that ends sooner is silent."""
+EVERY_S = 30.0
 
 
 class ChildFailedError(HeadraceError):
@@ -24,6 +30,31 @@ class ChildFailedError(HeadraceError):
         super().__init__(f"{what} failed (status {status}): {message}")
         self.status = status
         self.message = message
+
+
+class Patience:
+    """One wait, from its construction on. The waiting loop calls `look` at least after each `slice_s`."""
+
+    def __init__(self, what: str, progress: Callable[[], str] | None = None) -> None:
+        """`what`: that which is waited for. `progress`: how far it is, in words; empty if that is not known."""
+        self._what, self._progress = what, progress
+        self._began, self._next = time.monotonic(), FIRST_S
+
+    def slice_s(self, left_s: float) -> float:
+        """Seconds to wait before the next look; at most `left_s`."""
+        return max(0.0, min(left_s, self._began + self._next - time.monotonic()))
+
+    def look(self) -> None:
+        """Writes a line if one is due."""
+        waited = time.monotonic() - self._began
+        if waited < self._next:
+            return
+        self._next = waited + EVERY_S
+        progress = self._progress() if self._progress else ""
+        line = f"{self._what}: {waited:.0f} s so far" + (f", {progress}" if progress else "")
+        with contextlib.suppress(OSError):  # Output that leads nowhere ends no preparation.
+            sys.stderr.write(line.encode("utf-8", "replace").decode() + "\n")
+            sys.stderr.flush()
 
 
 def child_environment(inherited: dict[str, str], *, threads: int, device: str = "cpu") -> dict[str, str]:
@@ -70,17 +101,18 @@ def run_once(
     log: Path | None,
     timeout_s: float,
     fork_server: ForkServer | None = None,
+    patience: Patience | None = None,
 ) -> str:
     """Runs a command to its end and returns its stdout (empty if it went to `log`).
 
     Raises ChildFailedError with its stderr, or WaitTimeoutError; the child is dead then. `fork_server`: forks it where
-    that is faster; only without a `log`.
+    that is faster; only without a `log`. `patience` reports a long wait.
     """
     if fork_server is not None and log is None:
         # The supervisor reports it (`take_trouble`).
         with contextlib.suppress(ForkServerError):
             if fork_server.serves(tuple(argv)):
-                return _run_forked(what, tuple(argv), env, timeout_s, fork_server)
+                return _run_forked(what, tuple(argv), env, timeout_s, fork_server, patience)
     output = log.open("ab") if log else subprocess.PIPE
     try:
         process = subprocess.Popen(
@@ -96,9 +128,7 @@ def run_once(
         if not isinstance(output, int):
             output.close()
     try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise WaitTimeoutError(what, timeout_s) from None
+        out, err = _communicate(process, what, timeout_s, patience)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -111,12 +141,35 @@ def run_once(
     return (out or b"").decode()
 
 
-def _run_forked(what: str, argv: tuple[str, ...], env: dict[str, str], timeout_s: float, server: ForkServer) -> str:
+def _communicate(
+    process: subprocess.Popen[bytes], what: str, timeout_s: float, patience: Patience | None
+) -> tuple[bytes | None, bytes | None]:
+    """What it wrote to stdout and stderr. Raises WaitTimeoutError."""
+    end = time.monotonic() + timeout_s
+    while True:
+        left = end - time.monotonic()
+        try:
+            return process.communicate(timeout=patience.slice_s(left) if patience else max(0.0, left))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= end:
+                raise WaitTimeoutError(what, timeout_s) from None
+            if patience:
+                patience.look()
+
+
+def _run_forked(
+    what: str,
+    argv: tuple[str, ...],
+    env: dict[str, str],
+    timeout_s: float,
+    server: ForkServer,
+    patience: Patience | None,
+) -> str:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        pid = server.start_and_wait(argv, env, (out.fileno(), err.fileno()))
+        pid = server.start_and_wait(argv, env, (out.fileno(), err.fileno()), partial(_is_readable, patience=patience))
         pidfd = os.pidfd_open(pid)
         try:
-            if not select.select([pidfd], [], [], timeout_s)[0]:
+            if not _is_readable(pidfd, timeout_s, patience):
                 raise WaitTimeoutError(what, timeout_s)
         finally:
             # What it left in its process group too; the leader keeps its pid until it is waited for.
@@ -129,3 +182,16 @@ def _run_forked(what: str, argv: tuple[str, ...], env: dict[str, str], timeout_s
         if status != 0:
             raise ChildFailedError(what, status, err.read().decode(errors="replace").strip())
         return out.read().decode()
+
+
+def _is_readable(descriptor: int, seconds: float, patience: Patience | None) -> bool:
+    """Waits until a descriptor is readable; False at the deadline."""
+    end = time.monotonic() + seconds
+    while True:
+        left = max(0.0, end - time.monotonic())
+        if select.select([descriptor], [], [], patience.slice_s(left) if patience else left)[0]:
+            return True
+        if time.monotonic() >= end:
+            return False
+        if patience:
+            patience.look()

@@ -54,6 +54,12 @@ async def serve(settings: OrchestratorSettings) -> int:
     await broker.check(settings.broker.connect_timeout_s)
     store = Store(RunPaths(settings.run_dir).state)
     events = EventLog(settings.run_dir, "orchestrator", new_life(settings.run_dir, "orchestrator"))
+    if store.damaged is not None:
+        moved = str(store.damaged.moved_to)
+        log.warning(
+            "state_damaged", path=str(RunPaths(settings.run_dir).state), moved_to=moved, reason=store.damaged.reason
+        )
+        events.append("state_damaged", moved_to=moved, reason=store.damaged.reason)
     state = RunState(store, max_steps=settings.run.max_steps, failures_in_row=settings.orchestrator.failures_in_row)
     registry = Registry(settings.orchestrator.replica_lease_s)
     clients = Clients()

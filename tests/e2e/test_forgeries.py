@@ -12,9 +12,10 @@ from safetensors.numpy import load_file, save_file
 
 from headrace.inspect.history import check_run
 from headrace.inspect.history.weights import weights_sha256
+from headrace.wire.rundir.file_digests import config_digests
 from headrace.wire.rundir.receipts import last_receipt, take_receipt
 from tests.e2e.undisturbed import Undisturbed
-from tests.forger import BatchRecord, Forger, StepDoneRecord, sha256
+from tests.forger import BatchRecord, Event, Forger, StepDoneRecord, sha256
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 Act = Callable[[Forger], object]
@@ -105,6 +106,39 @@ def flip_journal(f: Forger) -> None:
     f.segment.write_bytes(data)
 
 
+def rollouts_again(f: Forger) -> Event:
+    """Raises rewards of step 4; the event that records its file anew."""
+    f.remove_payloads()
+    f.raise_rollout_rewards(4)
+    return f.last_event("step_recorded", 4) | {"rollouts": sha256(f.rollout_file(4).read_bytes())}
+
+
+def checkpoint_again(f: Forger) -> Event:
+    """Replaces the last checkpoint; the event that records it anew."""
+    folder = f.checkpoints()[-1]
+    other_weights(folder)
+    before = (f.run / "events" / "trainer-1.jsonl").read_bytes()
+    f.seal_checkpoint(folder)
+    event = f.last_event("checkpoint_saved", int(folder.name.partition("-")[2]))
+    (f.run / "events" / "trainer-1.jsonl").write_bytes(before)
+    return event
+
+
+def export_again(f: Forger) -> Event:
+    """Replaces the export; the event that records it anew."""
+    other_weights(f.run / "export")
+    digest = weights_sha256([f.run / "export" / "model.safetensors"])
+    files = {path.name: sha256(path.read_bytes()) for path in (f.run / "export").iterdir()}
+    return f.last_event("exported", f.last_step) | {"weights_sha256": digest, "files": files}
+
+
+def added_logs(f: Forger) -> None:
+    raise_staleness(f)
+    config = {"event": "config_written", "config": dict(config_digests(f.run))}
+    f.add_log("trainer-2", rollouts_again(f), checkpoint_again(f), export_again(f))
+    f.add_log("launch-1", config)
+
+
 FOUND: dict[str, tuple[Act, str]] = {
     # Steps and batches in the journal.
     "a batch removed": (remove_batch, "step 3 has no batch in the journal"),
@@ -183,6 +217,14 @@ FOUND: dict[str, tuple[Act, str]] = {
         lambda f: with_line(f, "rollout", b'{"t":1,"event":"group_gen'),
         "line 2 is not a JSON object",
     ),
+    "logs of a life and of a start added": (
+        added_logs,
+        "events/trainer-2.jsonl is of a life of the trainer that has no journal segment",
+    ),
+    "the export recorded by a command": (
+        lambda f: f.add_log("launch-1", export_again(f)),
+        "events/launch-1.jsonl line 1 (exported) is no event of launch",
+    ),
     # Models, metrics, config.
     "a byte of a checkpoint flipped": (flip_checkpoint, "optimizer.safetensors does not match manifest.json"),
     "all checkpoints truncated": (truncate_checkpoints, "the checkpoint of step 6 cannot be resumed from"),
@@ -249,6 +291,29 @@ UNPROVABLE: dict[str, Act] = {
 """Forgeries that change every file that could contradict them."""
 
 
+def evaluate_again(f: Forger) -> None:
+    f.begin_life(2)
+    f.write_lines("evals.jsonl", [*f.lines("evals.jsonl"), f.lines("evals.jsonl")[-1] | {"accuracy": 1.0}])
+
+
+def new_model(f: Forger) -> None:
+    f.begin_life(2, checkpoint_again(f), export_again(f))
+
+
+LATER: dict[str, tuple[Act, str]] = {
+    "a later life records rollouts with other rewards": (
+        lambda f: f.begin_life(2, rollouts_again(f)),
+        "events/trainer-2.jsonl records the rollouts of step 4 again, otherwise than the receipt of step 8 covers",
+    ),
+    "a later life records another checkpoint and export": (new_model, "records the checkpoint of step 8 again"),
+    "a later life evaluates a version again": (
+        evaluate_again,
+        "evals.jsonl has another line of version 8 than the receipt of step 8 covers",
+    ),
+}
+"""Forgeries that leave every byte of the chain alone and add a life behind it, and what the receipt's check says."""
+
+
 @pytest.fixture
 def forger(undisturbed_run: Undisturbed, tmp_path: Path) -> Forger:
     shutil.copytree(undisturbed_run.run_dir, tmp_path / "run", ignore=shutil.ignore_patterns("*.sock", "socket"))
@@ -267,8 +332,8 @@ def chain_again(forger: Forger) -> None:
     take_receipt(forger.run, step=8, by="command")
 
 
-def test_there_are_36_forgeries() -> None:
-    assert len(FOUND) == 36
+def test_there_are_49_forgeries() -> None:
+    assert (len(FOUND), len(UNPROVABLE), len(LATER)) == (38, 8, 3)
 
 
 def test_an_honest_run_passes_without_and_with_its_receipts(forger: Forger, undisturbed_run: Undisturbed) -> None:
@@ -309,3 +374,35 @@ def test_whoever_leaves_the_chain_of_receipts_alone_is_found_by_it(forger: Forge
     assert any("which the receipt of step" in problem or "than its receipt" in problem for problem in problems), (
         problems
     )
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_forgery_behind_the_receipt_is_found_by_it_alone(
+    forger: Forger, undisturbed_run: Undisturbed, name: str
+) -> None:
+    act, told = LATER[name]
+    act(forger)
+    take_receipt(forger.run, step=8, by="command")
+    assert check_run(forger.run).problems == ()
+    problems = check_run(forger.run, receipt_of(undisturbed_run)).problems
+    assert any(told in problem for problem in problems), problems
+
+
+def test_a_life_that_trains_nothing_after_the_end_leaves_the_receipt_in_order(
+    forger: Forger, undisturbed_run: Undisturbed
+) -> None:
+    same = (forger.last_event("step_recorded", 4), forger.last_event("exported", 8))
+    forger.begin_life(2, *same)
+    verdict = check_run(forger.run, receipt_of(undisturbed_run))
+    said = "the receipt is of step 8, and holds; a later life of the trainer has trained no further step"
+    assert (verdict.problems, verdict.notes) == ((), (said,))
+
+
+def test_a_config_that_a_start_behind_the_receipt_has_written_is_named(
+    forger: Forger, undisturbed_run: Undisturbed
+) -> None:
+    raise_staleness(forger)
+    forger.add_log("launch-1", {"event": "config_written", "config": dict(config_digests(forger.run))})
+    verdict = check_run(forger.run, receipt_of(undisturbed_run))
+    assert verdict.problems == ()
+    assert "config/run.toml is not as at the receipt: a later start of the run has recorded it" in verdict.notes

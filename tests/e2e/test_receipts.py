@@ -91,6 +91,12 @@ def test_a_stopped_run_that_is_resumed_for_more_steps_goes_on_behind_its_receipt
     assert result("check", tiny.run_dir, "--receipt", last)["notes"] == [
         f"the receipt of step {LONG + 2} covers the whole run"
     ]
+    # Resumed at its end, it exports again.
+    tiny.start("--resume", "--run.max-steps", str(LONG + 2))
+    tiny.finish()
+    again = result("check", tiny.run_dir, "--receipt", last)
+    held = f"the receipt is of step {LONG + 2}, and holds; a later life of the trainer has trained no further step"
+    assert (again["problems"], again["notes"]) == ([], [held])
 
 
 def test_a_run_of_an_older_version_is_unchained_and_in_order(undisturbed_run: Undisturbed, tmp_path: Path) -> None:
@@ -131,5 +137,6 @@ def test_a_line_that_is_added_after_the_end_contradicts_the_receipt(
     with (run / "evals.jsonl").open("a") as file:
         file.write(json.dumps({"version": 8, "accuracy": 1.0}) + "\n")
     assert check_run(run).ok
-    (problem,) = check_run(run, undisturbed_run.verdict["receipt"]).problems
-    assert re.fullmatch(r"evals\.jsonl has gained \d+ bytes since the run's last process ended", problem)
+    gained, again = check_run(run, undisturbed_run.verdict["receipt"]).problems
+    assert again == "evals.jsonl has another line of version 8 than the receipt of step 8 covers"
+    assert re.fullmatch(r"evals\.jsonl has gained \d+ bytes since the run's last process ended", gained)

@@ -1,1 +1,1 @@
-"""The machine below a process: its disk, its GPUs' locks, its network interfaces."""
+"""The machine below a process: its disk and files, its GPUs' locks, its network interfaces."""

@@ -6,7 +6,7 @@ the batches' payloads are files of their own, which go when a checkpoint covers 
 
 from headrace.wire.journal.framing import JournalDamagedError
 from headrace.wire.journal.payloads import has_payload, payload_path, prune_payloads, read_payload, stream_payload
-from headrace.wire.journal.reader import JournalRecord, highest_incarnation, read_journal
+from headrace.wire.journal.reader import JournalRecord, highest_incarnation, read_journal, segments
 from headrace.wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord
 from headrace.wire.journal.writer import JournalWriter, read_lengths
 
@@ -26,5 +26,6 @@ __all__ = [
     "read_journal",
     "read_lengths",
     "read_payload",
+    "segments",
     "stream_payload",
 ]

@@ -12,14 +12,16 @@ import re
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.wire import failpoints
 from headrace.wire.host.disk_fault import writing
+from headrace.wire.host.regular_file import open_regular
 from headrace.wire.rundir import atomic, jsonl
-from headrace.wire.rundir.jsonl import Record
+from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 
 
@@ -45,6 +47,7 @@ EVENTS: Mapping[str, EventKind] = {
     "replica_quarantined": EventKind(("replica_id", "version", "reason")),
     "operator_action": EventKind(("action", "who", "said", "version")),
     "operator_checkpoint": EventKind(("version",)),
+    "state_damaged": EventKind(("moved_to", "reason")),
     "run_stopped": EventKind(("version", "open_groups")),
     "run_ended": EventKind(("version", "open_groups", "again")),
     # The trainer's.
@@ -81,6 +84,8 @@ OF_CONFINED: Mapping[str, frozenset[str]] = {
     "reward": frozenset({"group_scored"}),
 }
 """Service that runs code of others -> the events that it writes; others in its folder are forged."""
+_LAST_S = 2**40
+"""A later time, in unix seconds, is none: no reader could show it."""
 FREQUENT = frozenset(name for name, kind in EVENTS.items() if kind.frequent)
 _HEAD = re.compile(rb'\{"t":-?\d+(?:\.\d+)?,"event":"(\w+)"')
 """How `EventLog` begins a line; lines of others are parsed."""
@@ -148,18 +153,45 @@ def name_of(line: bytes) -> str:
     return name if isinstance(name, str) else ""
 
 
-def read_events(run_dir: Path, *, wanted: Callable[[bytes], bool] | None = None) -> Iterator[Record]:
+def confined_fault(path: Path, event: Record) -> str:
+    """Why an event in the folder of a `CONFINED` service does not count, in words; empty if it does. Pure.
+
+    The code of others in that service can write anything there. Events of other folders are not judged.
+    """
+    service, name = path.parent.name, event.get("event")
+    if service not in OF_CONFINED:
+        return ""
+    if not isinstance(name, str) or name not in OF_CONFINED[service]:
+        return f"({name if isinstance(name, str) and name in EVENTS else 'of no known name'}) is no event of {service}"
+    at = number_of(event.get("t"))
+    if at is None or not 0 <= at <= _LAST_S:
+        return f"({name}) has no time"
+    if "group_id" in EVENTS[name].keys and not isinstance(event.get("group_id"), str):
+        return f"({name}) has no group_id, which is a string"
+    if "attempt" in EVENTS[name].keys and type(event.get("attempt", 0)) is not int:
+        return f"({name}) has another attempt than an integer"
+    return ""
+
+
+def read_events(
+    run_dir: Path, *, wanted: Callable[[bytes], bool] | None = None, left_out: Counter[str] | None = None
+) -> Iterator[Record]:
     """The events of a run, file by file, each with `source` (the file's stem); torn lines are skipped.
 
-    `wanted`: which lines to parse, for readers that need few of them.
+    `wanted`: which lines to parse, for readers that need few of them. What a `CONFINED` service did not write as one of
+    its events (`confined_fault`) is left out, and counted in `left_out` under its source. Raises IrregularFileError.
     """
     for path in RunPaths(run_dir).event_files():
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for line in file:
                 if wanted is None or wanted(line):
                     record = jsonl.parse(line)
-                    if record is not None:
-                        yield {"source": path.stem, **record}
+                    if record is None:
+                        continue
+                    if not confined_fault(path, record):
+                        yield record | {"source": path.stem}
+                    elif left_out is not None:
+                        left_out[path.stem] += 1
 
 
 def last_word(run_dir: Path) -> str:

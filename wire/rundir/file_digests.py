@@ -53,7 +53,7 @@ def config_digests(run_dir: Path, changed: Path | None = None) -> dict[str, str]
 def _config_files(run_dir: Path) -> Mapping[str, Path]:
     run = RunPaths(run_dir)
     paths = (
-        *(run.run_toml, run.data_summary, run.code_digests, run.environment_digests),
+        *(run.run_toml, run.data_summary, run.model_files, run.code_digests, run.environment_digests),
         *(run.prompts, run.eval_prompts, run.examples, run.eval_examples),
     )
     return {path.relative_to(run_dir).as_posix(): path for path in paths}

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from headrace.wire import failpoints
 from headrace.wire.errors import DataError
 from headrace.wire.host.disk_fault import writing
+from headrace.wire.host.regular_file import open_regular
 from headrace.wire.json_text import read_lenient
 from headrace.wire.rundir.atomic import write_whole
 
@@ -39,9 +40,9 @@ def records(data: bytes) -> Iterator[Record]:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The objects of a file, which may be absent; one line is in memory at a time."""
+    """The objects of a file, which may be absent; one line is in memory at a time. Raises IrregularFileError."""
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return
     with file:
@@ -52,9 +53,12 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def read_backwards(path: Path, block: int = _BLOCK) -> Iterator[Record]:
-    """The objects of a file, which may be absent, from its last line to its first, `block` bytes at a time."""
+    """The objects of a file, which may be absent, from its last line to its first, `block` bytes at a time.
+
+    Raises IrregularFileError.
+    """
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return
     with file:
@@ -73,7 +77,7 @@ def read_backwards(path: Path, block: int = _BLOCK) -> Iterator[Record]:
 def last(path: Path) -> Record:
     """The last object within the last 256 KiB; empty if there is none, or the file cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
             lines = file.read().split(b"\n")
     except OSError:

@@ -65,6 +65,13 @@ class RunPaths:
     data_summary = RunEntry(
         "config/data.json", "counts of the prepared data", _LAUNCH, lost="the data is prepared again", before=True
     )
+    model_files = RunEntry(
+        "config/model_files.json",
+        "SHA-256 of config, tokenizer and weights in `model.path` at the first start; large files are sampled",
+        _LAUNCH,
+        lost="a resume notices no other model, and records the one that it finds",
+        before=True,
+    )
     code_digests = RunEntry(
         "config/algorithm.json",
         "SHA-256 of each file in `algorithm/`",
@@ -222,7 +229,7 @@ class RunPaths:
         "state.sqlite",
         "issued groups, their fates, evaluations under way",
         "orchestrator",
-        lost="built again from the journal, without prompts issued again by hand",
+        lost="built again from the journal, without prompts issued again by hand; a damaged one: `state.damaged-N`",
     )
     broker = RunEntry(
         "broker/", "the embedded broker's streams", "the broker", lost="groups under way are issued again"

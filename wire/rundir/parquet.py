@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.wire.errors import DataError
+from headrace.wire.host.regular_file import check_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,7 @@ def read(path: Path, names: Sequence[str], rows: tuple[int, int] | None = None) 
     import pyarrow.parquet as pq
 
     try:
+        check_regular(path)
         # `read_table` takes twice as long for small files.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             there = [name for name in names if name in file.schema_arrow.names]

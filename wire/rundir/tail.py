@@ -5,6 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.wire.host.regular_file import open_regular
+
 CHUNK = 8 * 1024 * 1024
 """Maximum bytes per read; a longer line is broken up, so its parser rejects it."""
 _SEAM = 64
@@ -40,7 +42,7 @@ class Tail:
     def read(self) -> Added:
         """The next lines, up to `CHUNK` bytes; empty if there are none yet, or the file cannot be read."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 return self._read(file.fileno())
         except OSError:
             return Added(anew=self._forget() > 0)

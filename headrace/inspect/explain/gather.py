@@ -1,18 +1,20 @@
 """Collects the records of one group from a run's events, journal and rollouts, without judging them."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.inspect.history.lines import missing_field
 from headrace.wire.contracts import Rollout, ScoredGroup, decode
 from headrace.wire.errors import ContractError, DataError
 from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
 from headrace.wire.rundir import prompts, rollouts
 from headrace.wire.rundir.episode_column import episode_text, episode_view
 from headrace.wire.rundir.events import name_of, read_events
-from headrace.wire.rundir.jsonl import Record
+from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 
 _OF_ALL = frozenset({"step_done", "publication_committed", "run_ended", "run_stopped", "issued"})
@@ -45,8 +47,16 @@ class Gathered:
 def gather(run_dir: Path, group_id: str) -> Gathered:
     """Collects all records of the group; what cannot be read becomes a note."""
     found = Gathered()
-    for event in _events(run_dir, group_id):
-        _take(found, event, group_id)
+    left_out: Counter[str] = Counter()
+    for event in _events(run_dir, group_id, left_out):
+        if _is_whole(event):
+            _take(found, event, group_id)
+        else:
+            left_out[str(event["source"])] += 1
+    found.notes += [
+        f"lines of events/ by {source} that are none of its events, or are incomplete, were left out: {lines}"
+        for source, lines in sorted(left_out.items())
+    ]
     for rows in (found.events, found.commits, found.ends):
         rows.sort(key=lambda event: float(event.get("t", 0.0)))
     try:
@@ -79,10 +89,24 @@ def prompt_of(run_dir: Path, sample_id: str, *, held_out: int | None = None) -> 
     return str(table.column("text")[index].as_py()) if index >= 0 else ""
 
 
-def _events(run_dir: Path, group_id: str) -> Iterator[Record]:
+def _events(run_dir: Path, group_id: str, left_out: Counter[str]) -> Iterator[Record]:
     """Yields the relevant events; other lines are not parsed, as a long run has millions."""
     named = json.dumps(group_id).encode()
-    return read_events(run_dir, wanted=lambda line: named in line or name_of(line) in _OF_ALL)
+    return read_events(run_dir, wanted=lambda line: named in line or name_of(line) in _OF_ALL, left_out=left_out)
+
+
+def _is_whole(event: Record) -> bool:
+    """Whether an event has what a story reads of it."""
+    if missing_field(event) or number_of(event.get("t")) is None or type(event.get("attempt") or 0) is not int:
+        return False
+    match event["event"]:
+        case "batch":
+            return isinstance(event.get("group_ids"), list)
+        case "run_ended" | "run_stopped":
+            return isinstance(event.get("open_groups", []), list)
+        case "publication_committed":
+            return isinstance(event.get("replica_id"), str)
+    return True
 
 
 def _take(found: Gathered, event: dict[str, Any], group_id: str) -> None:
@@ -125,12 +149,17 @@ def _from_parquet(path: Path, group_id: str, notes: list[str]) -> list[dict[str,
     except DataError as error:
         notes.append(str(error))
         return []
-    for row in rows:
-        row["components"] = json.loads(row["components"])
-        row["spans"] = json.loads(row.get("spans") or "[]")
-        played = episode_view(row.get(rollouts.EPISODE), [one is not None for one in row.get("logprobs") or ()], _ids)
-        row[rollouts.EPISODE] = None if played is None else played.model_dump()
-    return sorted(rows, key=lambda row: int(row["rollout_index"]))
+    try:
+        for row in rows:
+            row["components"] = json.loads(row["components"])
+            row["spans"] = json.loads(row.get("spans") or "[]")
+            trained = [one is not None for one in row.get("logprobs") or ()]
+            played = episode_view(row.get(rollouts.EPISODE), trained, _ids)
+            row[rollouts.EPISODE] = None if played is None else played.model_dump()
+        return sorted(rows, key=lambda row: int(row["rollout_index"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        notes.append(f"{path} has a row of {group_id} that is none")
+        return []
 
 
 def _from_message(data: bytes, group_id: str) -> Iterator[dict[str, Any]]:

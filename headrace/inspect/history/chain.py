@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.inspect.history.found import FoundCheckpoint, FoundExport, FoundFiles
-from headrace.inspect.history.record import TRAINER, Entry, RunHistory, batches_by_step
+from headrace.inspect.history.lines import TRAINER
+from headrace.inspect.history.record import Entry, RunHistory, batches_by_step
 from headrace.inspect.history.rules import missing
 from headrace.wire.digests import same_weights
 
@@ -50,6 +51,21 @@ def trainer_events_are_whole(history: RunHistory) -> Iterator[str]:
                 yield f"the events of {name} end before {_words(entries[len(reported)])}, which the journal has"
             if len(reported) > len(entries) and incarnation == newest:
                 yield f"the events of {name} record {_words(reported[len(entries)])}, which the journal does not have"
+
+
+def lives_are_the_journals(history: RunHistory) -> Iterator[str]:
+    """Each log of the trainer is of a life that has a journal segment: a life opens that first."""
+    known = {f"{TRAINER}{incarnation}" for incarnation in history.segments}
+    for name in sorted(history.event_lines):
+        if name.startswith(TRAINER) and name not in known:
+            yield f"events/{name}.jsonl is of a life of the trainer that has no journal segment"
+
+
+def log_is_the_stages(history: RunHistory, stage: str) -> Iterator[str]:
+    """A stage without a journal has one log of the trainer, for all its lives."""
+    for name in sorted(history.event_lines):
+        if name.startswith(TRAINER) and name != f"{TRAINER}{stage}":
+            yield f"events/{name}.jsonl is no log of the stage {stage}"
 
 
 def _is_one_write(entries: Sequence[Entry]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.config.run_dir import STALE_BEFORE
 from headrace.inspect.history import chain, rules
 from headrace.inspect.history.found import FoundExport, FoundFiles, read_found
+from headrace.inspect.history.later import config_since, read_since, recorded_again
 from headrace.inspect.history.receipts import FoundChain, chain_holds, judge_receipt, read_chain
 from headrace.inspect.history.record import RunHistory, read_history
 from headrace.inspect.history.rollouts import look_at_rollouts
@@ -77,14 +78,19 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
     if is_rl:
         problems += _of_groups(history, config.bound)
         unproven = look_at_rollouts(history, config.bound, problems)
+    else:
+        problems += chain.log_is_the_stages(history, config.stage)
     problems += _of_files(history, found, kept, is_rl=is_rl, last_step=last_step)
     problems += chain_holds(kept)
     lost = list(chain.gone(history, found))
     notes = [f"{each} is gone" for each in lost]
     if receipt:
-        judged = judge_receipt(kept, receipt, last_step)
+        since = read_since(run_dir, kept, receipt)
+        judged = judge_receipt(kept, receipt, last_step, stage_began=since is not None and since.stage_began)
         problems += judged.problems
-        notes = [judged.note, *notes] if judged.note else notes
+        if since is not None:
+            problems += recorded_again(since)
+            notes = [judged.note, *config_since(since, found.config), *notes]
         if judged.is_head:
             problems += [f"{each}, which the receipt stands for, is gone" for each in lost]
     head = kept.receipts[-1] if kept.receipts else None
@@ -109,7 +115,7 @@ def _config(run_dir: Path) -> CheckedConfig:
         run = tables["run"]
         bound = Bound(versions=int(run["max_staleness"]), policy=str(run.get("stale", STALE_BEFORE)))
         return CheckedConfig(str(run.get("stage", RL)), bound)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
@@ -120,6 +126,7 @@ def _of_groups(history: RunHistory, bound: Bound) -> Iterator[str]:
     yield from rules.nothing_is_forgotten(history)
     yield from rules.order_is_strict(history, bound)
     yield from chain.steps_end_once(history)
+    yield from chain.lives_are_the_journals(history)
     yield from chain.trainer_events_are_whole(history)
     yield from chain.workers_reported(history)
     yield from chain.weights_agree(history)

@@ -1,6 +1,5 @@
 """Reads the files of a run that are replaced, not appended to, and hashes them in blocks. Judges none of them."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from headrace.inspect.history.lines import numbered_records
 from headrace.inspect.history.record import RunHistory
 from headrace.inspect.history.weights import same_layout, weights_sha256
 from headrace.wire.errors import DataError
+from headrace.wire.json_text import read_lenient
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.file_digests import config_digests, sha256_of, sha256_of_files
 from headrace.wire.rundir.jsonl import Record
@@ -139,7 +139,10 @@ def _checkpoint(step: int, path: Path) -> FoundCheckpoint | None:
 
 
 def _object(path: Path) -> Record:
-    value = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        value = read_lenient(path.read_bytes())
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
         raise DataError(f"{path.name} is no JSON object")
     return value

@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headrace.wire.rundir import jsonl
+from headrace.wire.rundir.events import confined_fault
 from headrace.wire.rundir.jsonl import Record
 
 _SHOWN = 60
+ORCHESTRATOR, TRAINER, LAUNCH = "orchestrator-", "trainer-", "launch-"
+"""Beginnings of the names of event logs; the last is that of commands."""
 
 STRING, INTEGER, STRINGS, INTEGERS, DIGESTS = (
     "a string",
@@ -38,6 +41,16 @@ LATER: Mapping[str, Mapping[str, str]] = {
     "exported": {"step": INTEGER, "weights_digest": STRING, "files": DIGESTS},
 }
 """Fields that older run directories lack; where one is there it must be right."""
+
+WRITERS: Mapping[str, frozenset[str]] = {
+    ORCHESTRATOR: frozenset({"issued", "run_ended"}),
+    TRAINER: frozenset(
+        {"incarnation_opened", "stage_began", "batch", "dropped", "step_done", "step_recorded", "checkpoint_saved"}
+        | {"exported", "receipt_taken", "replay_began"}
+    ),
+    LAUNCH: frozenset({"config_written"}),
+}
+"""Beginning of a log's name -> the events that the check believes from it alone."""
 
 
 def numbered_records(path: Path, name: str, problems: list[str]) -> Iterator[tuple[int, bytes, Record]]:
@@ -74,6 +87,19 @@ def missing_field(event: Record) -> str:
         if key in event and not _is(event[key], kind) and not (name == "exported" and key == "weights_digest"):
             return f"({name}) has another {key} than {kind}"
     return ""
+
+
+def foreign(path: Path, event: Record) -> str:
+    """What is wrong, in words, with an event whose log is not that of its writer; empty if it is. Pure."""
+    for writer, names in WRITERS.items():
+        if event["event"] in names and not path.name.startswith(writer):
+            return f"({event['event']}) is no event of {path.stem.rpartition('-')[0] or path.stem}"
+    return ""
+
+
+def fault_of(path: Path, event: Record) -> str:
+    """Why an event of the log `path` does not count, in words; empty if it does. Pure."""
+    return confined_fault(path, event) or missing_field(event) or foreign(path, event)
 
 
 def _is(value: object, kind: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from headrace.inspect.history.lines import missing_field, numbered_records
+from headrace.inspect.history.lines import TRAINER, fault_of, numbered_records
 from headrace.wire.journal import (
     BatchRecord,
     DroppedRecord,
@@ -13,13 +13,12 @@ from headrace.wire.journal import (
     JournalDamagedError,
     StepDoneRecord,
     read_journal,
+    segments,
 )
-from headrace.wire.rundir.events import OF_CONFINED, life_number
+from headrace.wire.rundir.events import life_number
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 
-TRAINER = "trainer-"
-"""Beginning of the names of the trainer's event logs."""
 Entry = tuple[str, str]
 """Kind and content of a record that the journal and the trainer's events have, in one order."""
 
@@ -83,6 +82,8 @@ class RunHistory:
     done: list[int] = field(default_factory=list)
     """Steps whose end is journaled, in journal order."""
     incarnations: list[int] = field(default_factory=list)
+    segments: set[int] = field(default_factory=set)
+    """Incarnations that have a journal segment, one that counts for nothing too."""
     versions: list[Version] = field(default_factory=list)
     """The digests of the weights that the journal names: of each step's end, and of what each life began with."""
     journaled: dict[int, list[Entry]] = field(default_factory=dict)
@@ -160,11 +161,10 @@ def read_history(run_dir: Path) -> RunHistory:
         name = path.relative_to(run_dir).as_posix()
         end: Record | None = None
         for number, _, record in numbered_records(path, name, history.damage):
-            lacks = missing_field(record) or _foreign(path, record)
-            if lacks:
-                history.damage.append(f"{name} line {number} {lacks}")
+            if fault := fault_of(path, record):
+                history.damage.append(f"{name} line {number} {fault}")
                 continue
-            event = {"source": path.stem, **record}
+            event = record | {"source": path.stem}
             history.event_lines[path.stem] = history.event_lines.get(path.stem, 0) + 1
             _take(history, event)
             end = event
@@ -175,14 +175,6 @@ def read_history(run_dir: Path) -> RunHistory:
                 last, history.has_ended = place, end["event"] == "run_ended"
                 history.ended_version = cast(int, end["version"]) if history.has_ended else -1
     return history
-
-
-def _foreign(path: Path, event: Record) -> str:
-    """What is wrong, in words, with an event in the folder of a service that never writes it; empty if it does."""
-    service = path.parent.name
-    if service in OF_CONFINED and event["event"] not in OF_CONFINED[service]:
-        return f"({event['event']}) is no event of {service}"
-    return ""
 
 
 def _event_files(run_dir: Path) -> list[Path]:
@@ -196,7 +188,9 @@ def _event_files(run_dir: Path) -> list[Path]:
 
 
 def _read_journal(history: RunHistory) -> None:
-    for item in read_journal(RunPaths(history.run_dir).journal):
+    folder = RunPaths(history.run_dir).journal
+    history.segments = {number for number, _ in segments(folder)}
+    for item in read_journal(folder):
         entries = history.journaled.setdefault(item.incarnation, [])
         match item.record:
             case BatchRecord() as record:

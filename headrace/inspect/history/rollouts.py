@@ -118,10 +118,21 @@ def _from_parquet(path: Path) -> list[Sampled] | None:
             row["group_id"],
             f"{row['group_id']}/{row['rollout_index']}",
             row["replica_id"],
-            tuple((PolicyVersion.parse(version), digest) for _, _, version, digest in json.loads(row["spans"])),
+            tuple((version, digest) for _, _, version, digest in _spans(row["spans"])),
         )
         for row in rows
     ]
+
+
+def _spans(text: str) -> list[tuple[int, int, PolicyVersion, str]]:
+    """Start, end, version and digest of each span. Raises ContractError for other text."""
+    try:
+        return [
+            (int(start), int(end), PolicyVersion.parse(version), str(digest))
+            for start, end, version, digest in json.loads(text)
+        ]
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise ContractError("bad_rollouts", "its spans are none") from None
 
 
 def _rows(path: Path, names: Sequence[str]) -> list[dict[str, Any]] | None:
@@ -176,17 +187,15 @@ def _masked(path: Path, step: int, bound: Bound) -> list[str] | None:
     """Problems of a step that trained tokens over the bound; None if the trainer's file of it is gone."""
     try:
         rows = _rows(path, _MASKED)
+        return None if rows is None else [problem for row in rows for problem in _over(row, step, bound)]
     except ContractError as error:
         return [f"what was masked in step {step} cannot be read: {error}"]
-    return None if rows is None else [problem for row in rows for problem in _over(row, step, bound)]
 
 
 def _over(row: Mapping[str, Any], step: int, bound: Bound) -> Iterator[str]:
     name = f"{row['group_id']}/{row['rollout_index']}"
     over = [
-        (start, end)
-        for start, end, version, _ in json.loads(row["spans"])
-        if step - 1 - PolicyVersion.parse(version).version > bound.versions
+        (start, end) for start, end, version, _ in _spans(row["spans"]) if step - 1 - version.version > bound.versions
     ]
     within = row["tokens"] - sum(end - start for start, end in over)
     if row["trained_tokens"] > within:

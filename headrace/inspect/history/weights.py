@@ -4,12 +4,16 @@ It hashes the same bytes as `headrace.wire.weights.weights_sha256`: sorted names
 """
 
 import hashlib
-import json
 import mmap
+import os
 import struct
 from pathlib import Path
+from typing import cast
+
+from pydantic import JsonValue
 
 from headrace.wire.errors import DataError
+from headrace.wire.json_text import read_strict
 
 _DTYPES = {
     "F64": "float64",
@@ -27,6 +31,11 @@ _DTYPES = {
 }
 
 _BLOCK = 1 << 24
+_LENGTH = struct.Struct("<Q")
+_LONGEST_HEADER = 100_000_000
+"""Bytes; the bound of the safetensors library."""
+_Entry = tuple[str, tuple[int, ...], int, int]
+"""Type, shape, and the range of its bytes in the file."""
 
 
 def weights_sha256(files: list[Path]) -> str:
@@ -56,25 +65,40 @@ def same_layout(files: list[Path], others: list[Path]) -> bool:
     return one == other
 
 
-def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
+def _header(path: Path) -> dict[str, _Entry]:
+    """Tensor -> its entry, all of which lie within the file."""
     try:
         with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        base = 8 + length
-        size = path.stat().st_size
-        entries = {
-            name: (
-                _DTYPES[entry["dtype"]],
-                tuple(entry["shape"]),
-                base + entry["data_offsets"][0],
-                base + entry["data_offsets"][1],
-            )
-            for name, entry in header.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise DataError(f"{path} is not a safetensors file: {error!r}") from None
+            size = os.fstat(file.fileno()).st_size
+            start = file.read(_LENGTH.size)
+            (length,) = _LENGTH.unpack(start) if len(start) == _LENGTH.size else (0,)
+            # The length is the file's own word: nothing is allocated for what it does not have.
+            if length > min(size - _LENGTH.size, _LONGEST_HEADER):
+                raise DataError(f"{path} is not a safetensors file: its header would have {length} bytes")
+            header = read_strict(file.read(length))
+        if not isinstance(header, dict):
+            raise ValueError("no object")
+        base = _LENGTH.size + length
+        entries = {name: _entry(entry, base) for name, entry in header.items() if name != "__metadata__"}
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError):
+        # Not in its own words: these may quote the file.
+        raise DataError(f"{path} is not a safetensors file: its header does not describe tensors") from None
     if any(end > size for _, _, _, end in entries.values()):
         raise DataError(f"{path} is cut short")
     return entries
+
+
+def _entry(entry: JsonValue, base: int) -> _Entry:
+    """What a header says of one tensor. Raises ValueError, KeyError, TypeError for anything else."""
+    if not isinstance(entry, dict):
+        raise ValueError("no object")
+    shape, begin, end = entry["shape"], *cast(list[int], entry["data_offsets"])
+    if not isinstance(shape, list) or any(type(one) is not int or one < 0 for one in (*shape, begin, end)):
+        raise ValueError("no sizes")
+    if begin > end:
+        raise ValueError("it ends before it begins")
+    return _DTYPES[cast(str, entry["dtype"])], cast(tuple[int, ...], tuple(shape)), base + begin, base + end

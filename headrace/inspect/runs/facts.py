@@ -1,13 +1,13 @@
 """Summary of one run directory, without reading long files whole."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.config.diff import kept_tables
 from headrace.inspect.results import numbers_of
 from headrace.supervisor.lock import supervisor_pid
-from headrace.wire.errors import ConfigError
+from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.events import last_word
 from headrace.wire.rundir.jsonl import number_of
@@ -42,7 +42,7 @@ class RunFacts:
 
 
 def facts_of(run_dir: Path) -> RunFacts:
-    """Reads one run directory. Raises ConfigError if the folder is not one."""
+    """Reads one run directory. Raises ConfigError if the folder is not one, DataError for a file that is none."""
     tables = kept_tables(run_dir)
     run = tables.get("run") or {}
     rows = last_steps(run_dir, _LAST)
@@ -67,12 +67,26 @@ def facts_of(run_dir: Path) -> RunFacts:
     )
 
 
-def runs_in(folder: Path) -> Iterator[RunFacts]:
-    """All run directories in a folder, oldest first; others are skipped. Raises ConfigError if there is no folder."""
+def runs_in(folder: Path, unreadable: Callable[[str], None]) -> Iterator[RunFacts]:
+    """All run directories in a folder, oldest first; others are skipped. Raises ConfigError if there is no folder.
+
+    `unreadable` receives why a run directory cannot be read, in one line; it is left out.
+    """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}; `headrace runs list FOLDER` looks elsewhere")
-    files = sorted(folder.glob("*/config/run.toml"), key=lambda path: path.stat().st_mtime)
-    yield from (facts_of(file.parents[1]) for file in files)
+    files = sorted(folder.glob("*/config/run.toml"), key=_written)
+    for file in files:
+        try:
+            yield facts_of(file.parents[1])
+        except (ConfigError, DataError, OSError) as error:
+            unreadable(" ".join(str(error).split()))
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # A link that leads nowhere, or a file that is gone.
+        return 0.0
 
 
 def _means(rows: Sequence[Mapping[str, object]]) -> dict[str, float]:

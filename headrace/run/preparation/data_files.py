@@ -1,17 +1,22 @@
 """Prepares the data of a run in a child process."""
 
+import tempfile
 from pathlib import Path
 
 from headrace.config import run_dir as folders
 from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
 from headrace.data.__main__ import BAD_INPUT
+from headrace.data.progress import read_progress
+from headrace.run.preparation.same_model import model_to_record
 from headrace.run.receipts import record_config
 from headrace.supervisor.fork_server.client import ForkServer
-from headrace.supervisor.once import ChildFailedError, python, run_once
-from headrace.wire.errors import DataError
+from headrace.supervisor.once import ChildFailedError, Patience, python, run_once
+from headrace.wire.errors import DataError, WaitTimeoutError
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.model_files import as_json
 
+_WHAT = "preparing the data"
 _PREPARE_TIMEOUT_S = 3600.0
 
 
@@ -26,8 +31,10 @@ def prepare_files(
 ) -> str:
     """Prepares the data in a child, into a stage folder, and returns its summary as JSON.
 
-    With `keep`, an existing `file` and its summary stay as they are. Raises DataError.
+    With `keep`, an existing `file` and its summary stay as they are. Raises DataError, and ConfigError for another
+    model than that of the first start.
     """
+    model = model_to_record(config, run_dir, goes_on=keep)
     found = RunPaths(run_dir).data_summary
     stage = folders.stage(run_dir)
     RunPaths(stage).config.mkdir()
@@ -38,6 +45,8 @@ def prepare_files(
     else:
         text = _run_preparation(toml, stage, env, fork_server)
     RunPaths(stage).data_summary.write_text(text, encoding="utf-8")
+    if model is not None:
+        RunPaths(stage).model_files.write_text(as_json(model), encoding="utf-8")
     if folders.has_begun(run_dir):
         record_config(run_dir, stage)
     folders.publish(run_dir, stage)
@@ -45,13 +54,24 @@ def prepare_files(
 
 
 def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkServer | None) -> str:
-    argv = python("headrace.data", "--config", str(toml), "--out", str(stage))
     # The second: that there is no torch, which this process leaves out.
     quiet = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
-    try:
-        out = run_once(
-            "preparing the data", argv, env=env | quiet, log=None, timeout_s=_PREPARE_TIMEOUT_S, fork_server=forks
-        )
-    except ChildFailedError as error:
-        raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
+    with tempfile.NamedTemporaryFile(prefix="headrace-") as progress:
+        file = Path(progress.name)
+        argv = python("headrace.data", "--config", str(toml), "--out", str(stage), "--progress", str(file))
+        patience = Patience(_WHAT, lambda: read_progress(file) or "its libraries are imported")
+        try:
+            out = run_once(
+                _WHAT,
+                argv,
+                env=env | quiet,
+                log=None,
+                timeout_s=_PREPARE_TIMEOUT_S,
+                fork_server=forks,
+                patience=patience,
+            )
+        except ChildFailedError as error:
+            raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
+        except WaitTimeoutError as error:
+            raise DataError(f"{error}, which stood at: {read_progress(file) or 'its start'}") from None
     return out.strip().splitlines()[-1]

@@ -8,14 +8,21 @@ from headrace.config.reward_checks import has_models
 from headrace.config.schema import RunFile
 from headrace.data.__main__ import BAD_INPUT
 from headrace.run.own_code import StagedCode
+from headrace.services.reward.settings import RewardTable, ScorerTable
 from headrace.services.trainer.algorithms.own import is_own
 from headrace.supervisor.fork_server.client import ForkServer
-from headrace.supervisor.once import ChildFailedError, python, run_once
-from headrace.wire.errors import ConfigError, DataError
+from headrace.supervisor.once import ChildFailedError, Patience, python, run_once
+from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
 from headrace.wire.rundir.layout import RunPaths
 
-_CHECK_TIMEOUT_S = 120.0
+_BEGIN_S = 120.0
+"""Longest start of a service's process: libraries are imported from a cold disk."""
+_CHECK_TIMEOUT_S = 180.0
+_SCORERS_S = 120.0
+"""Longest load of a scorer, after which the service refuses it in words of its own (`services/reward/user`)."""
 _BASE_TIMEOUT_S = 3600.0
+_SHOWN = 4
+"""Names in one line."""
 
 
 def check_rows(config: RunFile, run_dir: Path, env: dict[str, str], forks: ForkServer | None = None) -> None:
@@ -24,7 +31,7 @@ def check_rows(config: RunFile, run_dir: Path, env: dict[str, str], forks: ForkS
         return
     argv = python("headrace.data", "--check", "--config", str(RunPaths(run_dir).run_toml), "--out", str(run_dir))
     try:
-        run_once("checking the rows", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
+        _check("checking the rows", argv, env, forks)
     except ChildFailedError as error:
         raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
 
@@ -32,10 +39,29 @@ def check_rows(config: RunFile, run_dir: Path, env: dict[str, str], forks: ForkS
 def check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks: ForkServer | None) -> None:
     """Checks in a reward service that its scorers load: a user's own module runs only there."""
     argv = python("headrace.services.reward", "--check", "--config", str(RunPaths(run_dir).settings("reward-0")))
+    table, place = resolved.config.reward, resolved.place("reward", "scorers")
+    names = _scorer_names(table)
+    # The service's own deadline ends first: its message names the scorer and the module.
+    seconds = _BEGIN_S + _SCORERS_S
     try:
-        run_once("checking the scorers", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks)
+        _check(f"checking the scorers ({names})", argv, env, forks, seconds=seconds)
     except ChildFailedError as error:
-        raise ConfigError(f"{resolved.place('reward', 'scorers')}: {_refusal(error.message)}") from None
+        raise ConfigError(f"{place}: {_refusal(error)}") from None
+    except WaitTimeoutError as error:
+        folder = f" of {table.path}" if table.path else ""
+        raise ConfigError(f"{place}: {error}; look for what never ends at module level{folder}") from None
+
+
+def _scorer_names(table: RewardTable) -> str:
+    """The scorers of all rubrics for one line, each once; modules of the user's own first, and only the first few."""
+    every = [*table.scorers, *(one for task in table.tasks.values() for one in task.scorers)]
+    found = dict.fromkeys(name for one in every for name in _names(one))
+    names = sorted(found, key=lambda name: ":" not in name)
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _names(table: ScorerTable) -> list[str]:
+    return [name for one in table.members for name in _names(one)] if table.members else [table.name]
 
 
 def check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], code: StagedCode | None) -> None:
@@ -47,14 +73,18 @@ def check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], co
     settings = ("--config", str(RunPaths(run_dir).settings("environment-0")))
     argv = python("headrace.services.environment", "--check", *folder, *settings)
     try:
-        run_once("loading the environment", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S)
+        # As above: `environment.start_s` ends first.
+        _check(f"loading the environment ({table.label})", argv, env, None, seconds=_BEGIN_S + table.start_s)
     except ChildFailedError as error:
-        message = _refusal(error.message)
+        message = _refusal(error)
         if code is not None:
             # The user edits the folder, not its copy.
             message = message.replace(str(code.aside), str(table.path))
         key = "renderer" if message.startswith("environment.renderer") else table.key
         raise ConfigError(f"{resolved.place('environment', key)}: {message}") from None
+    except WaitTimeoutError as error:
+        place = resolved.place("environment", table.key)
+        raise ConfigError(f"{place}: {error}; look for what never ends in {table.path or table.label}") from None
 
 
 def check_functions(
@@ -67,17 +97,21 @@ def check_functions(
     folder = ("--code", str(code.aside)) if code is not None else ()
     settings = ("--config", str(RunPaths(run_dir).settings("trainer")))
     argv = python("headrace.services.trainer", "--check-algorithm", *folder, *settings)
-    key = "advantage" if is_own(table.advantage) else "policy_loss"
+    place = resolved.place("algorithm", "advantage" if is_own(table.advantage) else "policy_loss")
+    names = ", ".join(table.own_functions)
     try:
-        run_once(
-            "checking the algorithm's functions", argv, env=env, log=None, timeout_s=_CHECK_TIMEOUT_S, fork_server=forks
-        )
+        _check(f"checking the algorithm's functions ({names})", argv, env, forks)
     except ChildFailedError as error:
-        message = _refusal(error.message)
+        message = _refusal(error)
         if code is not None:
             # The user edits the folder, not its copy.
             message = message.replace(str(code.aside), str(table.path))
-        raise ConfigError(f"{resolved.place('algorithm', key)}: {message}") from None
+        raise ConfigError(f"{place}: {message}") from None
+    except WaitTimeoutError as error:
+        where = f" in {table.path}" if table.path else ""
+        raise ConfigError(
+            f"{place}: {error}; look for what never ends{where}, at module level or in the functions"
+        ) from None
 
 
 def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *, settings: Path) -> None:
@@ -86,15 +120,24 @@ def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *,
         return
     argv = python("headrace.services.trainer", "--write-base", "--config", str(settings))
     try:
-        run_once("writing the engines' base model", argv, env=env, log=None, timeout_s=_BASE_TIMEOUT_S)
+        _check("writing the engines' base model", argv, env, None, seconds=_BASE_TIMEOUT_S)
     except ChildFailedError as error:
-        raise ConfigError(f"{resolved.place('model', 'lora', 'quantize')}: {_refusal(error.message)}") from None
+        raise ConfigError(f"{resolved.place('model', 'lora', 'quantize')}: {_refusal(error)}") from None
 
 
-def _refusal(log: str) -> str:
-    """The message with which a service refused its settings, from its log."""
+def _check(
+    what: str, argv: tuple[str, ...], env: dict[str, str], forks: ForkServer | None, *, seconds: float | None = None
+) -> None:
+    """Runs a child, whose long wait the terminal shows. Raises ChildFailedError, WaitTimeoutError."""
+    seconds = _CHECK_TIMEOUT_S if seconds is None else seconds
+    run_once(what, argv, env=env, log=None, timeout_s=seconds, fork_server=forks, patience=Patience(what))
+
+
+def _refusal(error: ChildFailedError) -> str:
+    """The message with which a service refused its settings, from its log; the whole error for any other log."""
     try:
-        line: dict[str, str] = json.loads(log.splitlines()[-1])
-        return line.get("error", log)
-    except (json.JSONDecodeError, IndexError):
-        return log
+        line: object = json.loads(error.message.splitlines()[-1])
+    except (ValueError, IndexError, RecursionError):
+        return str(error)
+    # A user's module may write anything to stderr, and end the process.
+    return str(line["error"]) if isinstance(line, dict) and "error" in line else str(error)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from headrace.supervisor.fork_server.request import LONGEST, ForkRequest, module_of
@@ -87,13 +87,23 @@ class ForkServer:
                 self.close()
                 raise
 
-    def start_and_wait(self, argv: tuple[str, ...], env: dict[str, str], files: tuple[int, int]) -> int:
-        """The same for a caller without an event loop; `files`: of stdout and of stderr."""
+    def start_and_wait(
+        self,
+        argv: tuple[str, ...],
+        env: dict[str, str],
+        files: tuple[int, int],
+        is_readable: Callable[[int, float], bool] | None = None,
+    ) -> int:
+        """The same for a caller without an event loop; `files`: of stdout and of stderr.
+
+        `is_readable(descriptor, seconds)` waits in place of `select`; False at the deadline.
+        """
+        is_readable = is_readable or _is_readable
         self._check_open()
         while not self._has_loaded():
-            self._wait_readable(self._until - time.monotonic(), "to import the libraries")
+            self._wait_readable(self._until - time.monotonic(), "to import the libraries", is_readable)
         self._ask(argv, env, files)
-        self._wait_readable(_FORKED_S, f"to fork {module_of(argv)}")
+        self._wait_readable(_FORKED_S, f"to fork {module_of(argv)}", is_readable)
         return self._forked()
 
     def _check_open(self) -> None:
@@ -161,8 +171,8 @@ class ForkServer:
         finally:
             loop.remove_reader(self._link)
 
-    def _wait_readable(self, seconds: float, what: str) -> None:
-        if not select.select([self._link], [], [], max(0.0, seconds))[0]:
+    def _wait_readable(self, seconds: float, what: str, is_readable: Callable[[int, float], bool]) -> None:
+        if not is_readable(self._link.fileno(), max(0.0, seconds)):
             self._give_up(f"it had {seconds:.0f} s {what}")
 
     def _give_up(self, reason: str) -> NoReturn:
@@ -176,6 +186,10 @@ class ForkServer:
         """Why it is gone, once; empty if it is not, or if that has been taken."""
         trouble, self._trouble = self._trouble, ""
         return trouble
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    return bool(select.select([descriptor], [], [], seconds)[0])
 
 
 def _adopt_orphans(on: bool) -> None:

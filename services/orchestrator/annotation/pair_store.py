@@ -100,7 +100,7 @@ class PairStore:
 
     def _messages(self, sample_ids: set[str]) -> dict[str, list[Message]]:
         """Messages by sample id, for prompts rendered with a chat template; older runs did not store them."""
-        if not self._prompts.exists() or "messages" not in pq.read_schema(self._prompts).names:
+        if not self._prompts.is_file() or "messages" not in pq.read_schema(self._prompts).names:
             return {}
         table = pq.read_table(
             self._prompts,

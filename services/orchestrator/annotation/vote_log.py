@@ -10,6 +10,7 @@ from headrace.services.orchestrator.annotation.ballots import CHOICES
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, Record
 from headrace.wire import failpoints
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.host.regular_file import read_regular
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 
@@ -56,7 +57,7 @@ class VoteLog:
         os.close(self._file)
 
     def _load(self) -> list[Record]:
-        data = self.path.read_bytes()
+        data = read_regular(self.path)
         whole = data.rfind(b"\n") + 1
         if whole < len(data):  # A crash truncated the last line: that request was never answered.
             os.ftruncate(self._file, whole)

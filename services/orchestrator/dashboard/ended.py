@@ -22,6 +22,7 @@ from headrace.wire.api.status import (
     TrainerStatus,
 )
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths
 
 _STATES = {"run_ended": "finished", "run_stopped": "stopped"}
@@ -31,7 +32,7 @@ def read_config(run_dir: Path) -> dict[str, object]:
     """The tables of `RUN/config/run.toml`; raises ConfigError if the folder is no run directory."""
     file = RunPaths(run_dir).run_toml
     try:
-        return {**tomllib.loads(file.read_text(encoding="utf-8"))}
+        return {**tomllib.loads(read_regular_text(file))}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 

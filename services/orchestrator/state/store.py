@@ -1,16 +1,17 @@
 """The run's state in SQLite (WAL): issued groups, their fates, the registered trainer. One writer, one process.
 
-If the database is lost, groups and fates are rebuilt from the trainer's journal, so it needs no backup; a group is
-recorded as issued before the XADD. Lost with it are operator requests (`operator_requests.py`) and re-issued prompts
-(`requeued`); the event log has both.
+If the database is lost, groups and fates are rebuilt from the trainer's journal, so it needs no backup, and a damaged
+one is put aside as it is opened; a group is recorded as issued before the XADD. Lost with it are operator requests
+(`operator_requests.py`) and re-issued prompts (`requeued`); the event log has both.
 """
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.services.orchestrator.state.database import Database, Transaction
+from headrace.services.orchestrator.state.database import Database, Transaction, is_damage, put_aside
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS groups (
@@ -39,6 +40,15 @@ CREATE TABLE IF NOT EXISTS eval_results (
 """
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedState:
+    """A database that was put aside."""
+
+    moved_to: Path
+    reason: str
+    """In SQLite's words."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenGroup:
     """A group that was issued and has no fate yet."""
@@ -52,12 +62,26 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.damaged: DamagedState | None = None
+        """What was found instead of a whole database: this one then began empty."""
+        self._counts: Counter[str] = Counter()
+        try:
+            self._open(path)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            self._db.close()
+            self.damaged = DamagedState(put_aside(path), str(error))
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
+        """Raises DatabaseError for a file that is damaged or no database."""
         self._db = Database(path)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
+        self._db.check()
         self._db.executescript(_SCHEMA)
         self._add_abstained()
-        self._counts: Counter[str] = Counter()
         self._count_anew()
 
     def issue(self, groups: Iterable[OpenGroup]) -> None:

@@ -6,18 +6,20 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.user.calls import signature
 from headrace.services.reward.workers import JobDiedError, JobError, JobTimeoutError, WorkerPool
-from headrace.wire.errors import WaitTimeoutError
+from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
 
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved column: the prompt's messages, where the data row's prompt was messages (see headrace/data/presets.py)."""
-_START_S = 120.0
+START_S = 120.0
+"""Seconds that a worker may take to import the function's module."""
 log = get_logger("reward.user")
 _MOST_HUNG = 2
 """Calls of a group that may hang before the rest of it is not run: one may be a sample's own fault."""
@@ -40,6 +42,7 @@ class UserScorer(Scorer):
     def __init__(self, factory: str, arguments: Mapping[str, object], context: Context) -> None:
         """`factory` is what a worker runs (`module:factory`), called with `arguments`."""
         self._context = context
+        self._module = str(arguments.get("target", "")).partition(":")[0]
         self._pool = WorkerPool(
             factory,
             processes=context.processes,
@@ -47,7 +50,7 @@ class UserScorer(Scorer):
             what=context.component,
             arguments=arguments,
             path=context.user_path,
-            start_s=_START_S,
+            start_s=START_S,
         )
         self._turns = asyncio.Semaphore(context.processes)
         self._waiting = 0
@@ -56,8 +59,22 @@ class UserScorer(Scorer):
 
     async def load(self) -> None:
         """Starts the workers, each of which imports the function. Raises ConfigError."""
-        await self._pool.start()
+        try:
+            await self._pool.start()
+        except ConfigError as error:
+            if isinstance(error.__cause__, WaitTimeoutError):
+                raise ConfigError(f"{error}: {self._way_out()}") from error
+            raise
         self._learn(await self._pool.run({"about": True}))
+
+    def _way_out(self) -> str:
+        """What to do about a module that does not load in time."""
+        file = (self._context.user_path or Path()) / f"{self._module.replace('.', '/')}.py"
+        where = str(file) if self._module and file.is_file() else f"the module {self._module}"
+        return (
+            f"look for what waits, or never ends, at module level in {where} (a download, a lock, a loop), and do it "
+            "in the function"
+        )
 
     async def close(self) -> None:
         """Ends the workers."""
@@ -100,7 +117,7 @@ class UserScorer(Scorer):
         try:
             # The pool bounds the work; calls ahead may hang too, and each worker that did is started anew.
             job = self._run(call.job, group, hung)
-            answer = await wait_for(job, ahead * (self._context.timeout_s + _START_S), self._context.component)
+            answer = await wait_for(job, ahead * (self._context.timeout_s + START_S), self._context.component)
         except JobError as error:
             self._log_once(error)
             return [Verdict.failure(str(error), error.bug)] * count

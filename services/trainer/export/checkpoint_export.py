@@ -11,10 +11,12 @@ from headrace.services.trainer.backends.state import check_weights, set_weights
 from headrace.services.trainer.config.export import ExportSettings
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
 from headrace.services.trainer.export.model_folder import export_model
+from headrace.services.trainer.export.written import check_target
 from headrace.services.trainer.model.loading import load_policy, load_value_model
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.model_files import check_same_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,11 @@ def export_checkpoint(settings: ExportSettings) -> Exported:
     """Writes the folder, whole or not at all.
 
     Checkpoints hold whole tensors: one process can export them, however many ranks have trained. Raises ConfigError if
-    there is no such checkpoint or it is another model's, DataError for a damaged one.
+    there is no such checkpoint or it is another model's, or if `model.path` is not as at the run's first start,
+    DataError for a damaged one.
     """
     checkpoint = _find(settings)
+    check_same_model(settings.model.path, settings.run_dir, weights=bool(settings.model.lora.rank))
     module = _load_module(settings)
     named = dict(module.named_weights())
     try:
@@ -43,7 +47,9 @@ def export_checkpoint(settings: ExportSettings) -> Exported:
     backend = SingleDevice(module, options=BackendOptions(name="single"))
     dtype, table = getattr(torch, settings.model.dtype), settings.export
     target = table.target if table.target.parts else RunPaths(settings.run_dir).exports / checkpoint.path.name
-    digest = export_model(backend, settings.model.path, target, dtype=dtype)
+    # Once more: loading takes minutes, and what lies there now is removed.
+    check_target(target, run_dir=settings.run_dir, sources=(settings.model.path,))
+    digest = export_model(backend, settings.model.path, target, dtype=dtype, run_dir=settings.run_dir)
     return Exported(checkpoint.state.step, str(target), digest)
 
 

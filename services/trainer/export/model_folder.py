@@ -10,25 +10,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.export.written import ADAPTER, ADAPTER_FILES, ADAPTER_ONLY_TITLE, README
 from headrace.services.trainer.model.layout import own_dtypes
 from headrace.services.trainer.model.lora import adapter_config
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.model_files import TOKENIZER_FILES, check_tokenizer
 from headrace.wire.weights import weights_sha256
 
-COPIED_FILES = (
-    "added_tokens.json",
-    "chat_template.jinja",
-    "merges.txt",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-)
-"""What belongs to a model beside config and weights."""
-_ADAPTER_ONLY = """# An adapter, and no model
-
+_ADAPTER_ONLY = """
 This run trained low-rank adapters beside the 4-bit weights of `{base}` (QLoRA). Those weights are not here, and the
 adapter is not merged into them: merged, they would have to be rounded again. Load `{base}` (in nf4, as it was in
 training) and put `adapter/` on it:
@@ -39,31 +29,36 @@ training) and put `adapter/` on it:
 """
 
 
-def export_model(backend: Backend, source: Path, target: Path, *, dtype: torch.dtype) -> str:
+def export_model(
+    backend: Backend, source: Path, target: Path, *, dtype: torch.dtype, run_dir: Path | None = None
+) -> str:
     """Writes `target` (replacing it) with the weights cast to `dtype`, and the tokenizer's files from `source`.
 
     Adapters are merged, and also written separately to `target/adapter`. With a base in 4 bits only the adapters are
     written, and `target/README.md` names the base. Returns the `weights_sha256` of what was written. Every rank must
-    call it; rank 0 writes, the others return "" without waiting for that.
+    call it; rank 0 writes, the others return "" without waiting for that. With `run_dir`, raises ConfigError if a file
+    of the tokenizer is not there any more, or another one than at the run's first start.
     """
     module = backend.module
     state = backend.whole_state()
     adapter = dict(backend.whole_weights()) if module.lora else {}
     if backend.ranks.rank:
         return ""
+    if run_dir is not None:
+        check_tokenizer(source, run_dir)
     tensors = _cast(state, own_dtypes(module.model), dtype)
     # It is the result of a run, or the version that a resumed discriminator goes on with.
     with atomic.replaced_folder(target, durable=True) as aside:
         if module.quantized:
-            (aside / "README.md").write_text(_ADAPTER_ONLY.format(base=source.name))
+            (aside / README).write_text(ADAPTER_ONLY_TITLE + _ADAPTER_ONLY.format(base=source.name))
         else:
             _write_model(module, tensors, aside, dtype)
         if module.lora:
-            _write_adapter(adapter, adapter_config(module.lora, source.name), aside / "adapter", dtype)
-        for name in COPIED_FILES:
+            _write_adapter(adapter, adapter_config(module.lora, source.name), aside / ADAPTER, dtype)
+        for name in TOKENIZER_FILES:
             if (source / name).is_file():
                 shutil.copyfile(source / name, aside / name)
-    written = target / "adapter" if module.quantized else target
+    written = target / ADAPTER if module.quantized else target
     return weights_sha256((n, t) for file in written.glob("*.safetensors") for n, t in load_file(file).items())
 
 
@@ -86,5 +81,6 @@ def _write_model(module: TrainedModule, tensors: Mapping[str, Tensor], folder: P
 def _write_adapter(adapter: Mapping[str, Tensor], config: str, folder: Path, dtype: torch.dtype) -> None:
     folder.mkdir()
     tensors = {name: weight.to(dtype).contiguous() for name, weight in adapter.items()}
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    (folder / "adapter_config.json").write_text(config)
+    config_name, weights_name = ADAPTER_FILES
+    save_file(tensors, folder / weights_name, metadata={"format": "pt"})
+    (folder / config_name).write_text(config)

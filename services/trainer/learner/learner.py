@@ -202,9 +202,13 @@ class Learner:
         self.policy.ranks.barrier()
 
     def export(self, target: Path) -> str:
-        """Writes the trained model as a Hugging Face folder (rank 0); returns its `weights_sha256`."""
+        """Writes the trained model as a Hugging Face folder (rank 0); returns its `weights_sha256`.
+
+        Raises ConfigError if the tokenizer is not that of the run's first start.
+        """
         dtype = getattr(torch, self._settings.model.dtype)
-        return export_model(self.policy, self._settings.model.path, target, dtype=dtype)
+        settings = self._settings
+        return export_model(self.policy, settings.model.path, target, dtype=dtype, run_dir=settings.run_dir)
 
     def _rates(self, step: int, seed: int) -> Rates:
         table, critic = self._settings.trainer, self._settings.critic

@@ -5,9 +5,9 @@ import json
 import shutil
 from pathlib import Path
 
-from headrace.services.trainer.export.model_folder import COPIED_FILES
 from headrace.services.trainer.publication.held import Held
 from headrace.services.trainer.publication.transfer_metrics import timed_send
+from headrace.wire.rundir.model_files import TOKENIZER_FILES
 from headrace.wire.telemetry import get_logger
 from headrace.wire.weights import save_weights, tensors_of
 
@@ -49,7 +49,7 @@ class Copies:
 
     def _files(self, dtype: str) -> dict[str, bytes]:
         """The files beside the weights that make it a model folder which any engine loads."""
-        files = {name: self._model_path / name for name in COPIED_FILES}
+        files = {name: self._model_path / name for name in TOKENIZER_FILES}
         found = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
         config = json.loads((self._model_path / "config.json").read_text())
         return found | {"config.json": json.dumps(config | {"dtype": dtype}, indent=2).encode()}

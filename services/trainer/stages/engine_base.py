@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from headrace.services.trainer.distributed.topology import rank_device
-from headrace.services.trainer.export.model_folder import COPIED_FILES
 from headrace.services.trainer.model.loading import load_rounded
 from headrace.services.trainer.model.quantization import quantizer_version
 from headrace.services.trainer.settings import TrainerSettings
@@ -19,6 +18,7 @@ from headrace.services.trainer.stages.offline.reference import folder_digest
 from headrace.services.trainer.stages.parts import prepare_torch
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.model_files import TOKENIZER_FILES
 from headrace.wire.telemetry import get_logger
 
 _MARK = "made_from.json"
@@ -49,7 +49,7 @@ def write_engine_base(settings: TrainerSettings) -> Path:
 def _write(settings: TrainerSettings, folder: Path, device: torch.device) -> None:
     source = settings.model.path
     load_rounded(source, device=str(device), dtype=getattr(torch, settings.model.dtype)).save_pretrained(folder)
-    for name in COPIED_FILES:
+    for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
 

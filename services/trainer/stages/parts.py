@@ -29,6 +29,7 @@ from headrace.services.trainer.stages.own_functions import load_algorithm
 from headrace.services.trainer.stages.ptx import read_ptx
 from headrace.services.trainer.step.inputs import StepConfig
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.model_files import check_same_model
 from headrace.wire.v1 import common_pb2
 
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
@@ -61,11 +62,13 @@ def prepare_torch(settings: TrainerSettings, device: torch.device) -> None:
 def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Learner:
     """Loads all models in their initial state, the same on every rank.
 
-    Raises ConfigError for a model that cannot be trained, or not published.
+    Raises ConfigError for a model that cannot be trained, or not published, or is not that of the run's first start.
     """
     prepare_torch(settings, device)
     algorithm, table = settings.algorithm, settings.trainer
-    # First: a function of the user's own is refused before a model is loaded.
+    # First: another model, and a function of the user's own, are refused before a model is loaded.
+    again = bool(settings.model.lora.rank) or _wants_copy(settings)
+    check_same_model(settings.model.path, settings.run_dir, weights=again)
     recipe = make_recipe(settings)
     shards = shards_over(settings, ranks)
     with whole_models(ranks, settings.model.path, sharded=shards is not None):

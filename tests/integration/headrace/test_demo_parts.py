@@ -13,6 +13,7 @@ from headrace.demo.demo import RUN_TOML, prepare_demo
 from headrace.model.model_check import check_model
 from headrace.model.tiny_models import Shape, character_tokenizer, make_text_model, write_model
 from headrace.wire.errors import ConfigError, DataError
+from tests.verbs import said
 
 
 def test_every_pair_is_there_once_and_held_out_sums_are_not_trained() -> None:
@@ -70,3 +71,19 @@ def test_a_model_with_a_tokenizer_learned_from_text_loads(tmp_path: Path) -> Non
     assert torch.isfinite(model(torch.tensor([[1, 2]])).logits).all()
     with pytest.raises(DataError, match=r"rows.jsonl:1: no row with the columns x"):
         make_text_model(source, ("x",), tmp_path / "n", vocab_size=300, seed=0)
+
+
+def test_a_model_is_made_in_a_new_folder_only(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("how many clips\n")
+    made = ("make-model", "--tokenizer-from", tmp_path / "text", "--vocab-size", 300, "--out")
+    said(*made, tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    complaint = said(*made, tmp_path / "model", "--seed", 1, status=2)
+    assert f"{tmp_path / 'model'} is not empty (config.json): choose a new folder with --out" in complaint
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    assert "is a file" in said(*made, tmp_path / "text", status=2)
+    assert "cannot be made (Not a directory)" in said(*made, tmp_path / "text" / "below", status=2)
+    assert (tmp_path / "text").read_text() == "how many clips\n"
+    (tmp_path / "empty").mkdir()
+    said(*made, tmp_path / "empty")
+    assert check_model(tmp_path / "empty", engine="torch").family == "qwen3"

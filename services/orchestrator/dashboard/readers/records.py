@@ -10,13 +10,16 @@ from pydantic import ValidationError
 from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import LogRecord
 from headrace.wire.api.status import EvaluationRow
+from headrace.wire.host.regular_file import open_regular
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.rundir.evals import VERSION
-from headrace.wire.rundir.events import FREQUENT, name_of
+from headrace.wire.rundir.events import FREQUENT, OF_CONFINED, confined_fault, name_of
 from headrace.wire.rundir.jsonl import Record, parse, records
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.tail import Tail
+from headrace.wire.telemetry import get_logger
 
+log = get_logger("dashboard")
 _READ_S = 120.0
 _NEWEST = 64 * 1024 * 1024
 _KEPT = 2000
@@ -58,6 +61,7 @@ class RunLog:
         self._events: deque[LogRecord] = deque(maxlen=_KEPT)
         # Kept apart: there is one per step, and they would evict all other events.
         self._publications: deque[LogRecord] = deque(maxlen=_KEPT_PUBLICATIONS)
+        self._distrusted: set[Path] = set()
         self.began: float | None = None
         """Unix seconds of the run's first event."""
 
@@ -92,10 +96,20 @@ class RunLog:
         for path in (path for teller in _TELLERS for path in self._run.event_files(teller)):
             if path not in self._tails:
                 self._tails[path] = Tail(path, newest=_NEWEST)
-                began += _first_time(path)
+                began += [] if path.parent.name in OF_CONFINED else _first_time(path)
             while data := self._tails[path].read().data:
                 fresh += _events(_wanted(data), path)
+                self._look_for_forged(data, path)
         return fresh, min(began, default=None)
+
+    def _look_for_forged(self, data: bytes, path: Path) -> None:
+        """Logs, once a file, that a service wrote what is none of its events: these are left out."""
+        if path.parent.name not in OF_CONFINED or path in self._distrusted:
+            return
+        faults = [fault for record in records(data) if (fault := confined_fault(path, record))]
+        if faults:
+            self._distrusted.add(path)
+            log.warning("events_left_out", file=path.name, lines=len(faults), first=faults[0], way_out="headrace check")
 
 
 def _time(record: LogRecord) -> float:
@@ -106,8 +120,8 @@ def _events(lines: Iterable[bytes], path: Path) -> Iterable[LogRecord]:
     service = path.stem.rpartition("-")[0]
     for line in lines:
         record = parse(line)
-        if record is not None and _is_event(record):
-            yield LogRecord.model_validate({"service": service, **record})
+        if record is not None and _is_event(record) and not confined_fault(path, record):
+            yield LogRecord.model_validate(record | {"service": service})
 
 
 def _is_version(record: Record) -> bool:
@@ -140,7 +154,7 @@ def _is_event(record: Record) -> bool:
 
 def _first_time(path: Path) -> list[float]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             line = file.readline(1 << 20)
     except OSError:
         return []

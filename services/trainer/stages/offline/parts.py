@@ -34,6 +34,7 @@ from headrace.services.trainer.stages.offline.sft import Supervised
 from headrace.services.trainer.stages.offline.step import Objective
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.model_files import check_same_model
 from headrace.wire.telemetry import get_logger
 
 _NOT_IN_WEIGHTS = (
@@ -70,7 +71,9 @@ def read_sets(settings: StageSettings) -> tuple[Sequence[object], Sequence[objec
 
 
 def load_stage_backend(settings: StageSettings, ranks: Ranks, device: torch.device) -> Backend:
-    """Loads model and optimizer in their initial state."""
+    """Loads model and optimizer in their initial state. Raises ConfigError for another model than at the start."""
+    again = bool(settings.model.lora.rank) or settings.run.stage == "dpo"
+    check_same_model(settings.model.path, settings.run_dir, weights=again)
     torch.set_num_threads(settings.run.threads)
     torch.manual_seed(settings.run.seed)
     if device.type == "cuda":

@@ -217,7 +217,9 @@ class OfflineRun:
         self._checkpoint()
         settings = self._settings
         target = RunPaths(settings.run_dir).export
-        digest = export_model(self._backend, settings.model.path, target, dtype=getattr(torch, settings.model.dtype))
+        dtype = getattr(torch, settings.model.dtype)
+        source, run_dir = settings.model.path, settings.run_dir
+        digest = export_model(self._backend, source, target, dtype=dtype, run_dir=run_dir)
         if self._events:
             self._events.exported(self._step, target, digest)
             log.info("finished", step=self._step, path=str(target), weights_sha256=digest)

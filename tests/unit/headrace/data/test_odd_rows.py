@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from headrace.config.data import DataTable
+from headrace.data.example_render import ExampleRenderer
+from headrace.data.examples import dialogue_of
 from headrace.data.presets import prompt_of
+from headrace.data.progress import RowProgress, read_progress
 from headrace.data.render import Renderer
 from headrace.data.row_deadline import row_deadline
 from headrace.data.rows import DataRow, read_rows
@@ -68,6 +71,36 @@ def test_a_template_that_loops_is_an_error_of_its_row(monkeypatch: pytest.Monkey
     prompt = prompt_of(DataRow("train.jsonl:7", {"prompt": "abc"}), DataTable(path="train.jsonl"))
     with pytest.raises(DataError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
         renderer.render([prompt])
+
+
+def test_a_template_that_loops_before_the_answer_is_an_error_of_its_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
+    loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
+    tokenizer.chat_template = "{% if add_generation_prompt %}" + loops + "{% endif %}abc"
+    monkeypatch.setattr("headrace.data.row_deadline.ROW_S", 0.1)
+    table = DataTable(path="train.jsonl", chat_template="always")
+    renderer = ExampleRenderer(tokenizer, table, [1])
+    row = dialogue_of(DataRow("train.jsonl:7", {"prompt": "abc", "completion": "cba"}), table)
+    with pytest.raises(DataError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
+        renderer.dialogue(row)
+
+
+def test_progress_names_the_row_and_shorter_words_leave_none_of_longer_ones(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    path.touch()
+    progress = RowProgress(path)
+    assert read_progress(path) == ""
+    progress.begin("reading " + "x" * 1000)
+    assert read_progress(path) == "reading " + "x" * 392
+    progress.begin("rendering", 2)
+    progress.at("train.jsonl:1")
+    progress.at("train.jsonl:3")
+    assert read_progress(path) == "rendering train.jsonl:3 (1 of 2 rows done)"
+    silent = RowProgress()
+    silent.begin("rendering")
+    silent.at("train.jsonl:1")
 
 
 SUM = json.dumps({"prompt": "1+2=", "answer": "3"}).encode()

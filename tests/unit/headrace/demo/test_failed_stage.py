@@ -32,5 +32,5 @@ def test_its_log_outlives_it(tmp_path: Path) -> None:
     assert str(caught.value) == said
     assert log.read_text() == "there is no memory for it\n"
     # What it had made is gone, and a second try may begin.
-    assert sorted(run_dir.iterdir()) == [run_dir / "logs"]
+    assert sorted(run_dir.iterdir()) == [run_dir / "logs", run_dir / "run"]
     check_fresh(run_dir)

@@ -36,6 +36,14 @@ def test_pruned_payloads_and_torn_lines_are_no_error(tmp_path: Path) -> None:
     assert found.notes == ["the texts of step 1 are gone: there is no rollouts/step-000001.parquet"]
 
 
+def test_a_row_of_rollouts_that_is_none_is_a_note(tmp_path: Path) -> None:
+    Forge(tmp_path).run(steps=1)
+    (tmp_path / "rollouts").mkdir()
+    row = {"group_id": group_id(RUN, 0), "rollout_index": 0, "components": "[" * 100_000, "spans": "[]"}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rollouts" / "step-000001.parquet")
+    assert any("has a row of test/g00000000 that is none" in note for note in gather(tmp_path, group_id(RUN, 0)).notes)
+
+
 def test_a_damaged_journal_is_a_note(tmp_path: Path) -> None:
     Forge(tmp_path).run(steps=2)
     segment = next((tmp_path / "journal").glob("*.journal"))

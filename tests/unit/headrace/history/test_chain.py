@@ -3,15 +3,13 @@
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from headrace.inspect.history import chain
 from headrace.inspect.history.found import FoundCheckpoint, FoundExport, FoundFiles
-from headrace.inspect.history.lines import missing_field, numbered_records
-from headrace.inspect.history.receipts import FoundChain, chain_holds, checked_receipt, judge_receipt
+from headrace.inspect.history.lines import fault_of, missing_field, numbered_records
 from headrace.inspect.history.record import ExportRecord, Life, RunHistory, SavedCheckpoint, Version, read_history
-from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import EVENTS, EventLog
-from headrace.wire.rundir.receipts import CoveredRange, Receipt, ReceiptLine
 
 BATCH, DROP, DONE = ("batch", "4 b"), ("dropped", "g9"), ("step_done", "4 d")
 
@@ -193,6 +191,8 @@ def test_what_a_service_that_runs_code_of_others_wrote_beyond_its_events_is_told
     log = EventLog(tmp_path, "reward-0", "a", folder=tmp_path / "events" / "reward")
     log.append("group_scored", group_id="g")
     log.append("run_ended", version=9, open_groups=["mine"])
+    player = EventLog(tmp_path, "environment-0", "b", folder=tmp_path / "events" / "environment")
+    player.append("group_generated", group_id="g", source="rollout-0-a")
     log.append("exported", weights_sha256="of another model")
     (tmp_path / "events" / "reward" / "reward-link.jsonl").symlink_to(tmp_path / "events" / "trainer-1.jsonl")
     history = read_history(tmp_path)
@@ -201,48 +201,30 @@ def test_what_a_service_that_runs_code_of_others_wrote_beyond_its_events_is_told
         "events/reward/reward-0-a.jsonl line 2 (run_ended) is no event of reward",
         "events/reward/reward-0-a.jsonl line 3 (exported) is no event of reward",
     ]
+    assert history.generated == {"g": {"environment-0"}}
     assert history.scored == {"g"} and not history.ended_open and history.export is None
 
 
-def receipts(*, by: str = "trainer") -> FoundChain:
-    """Two lines: ten bytes of a file, and ten more."""
-    first = ReceiptLine(t=1, step=1, by="trainer", previous="", files={"e": CoveredRange(begin=0, end=10, sha256="x")})
-    files = {"e": CoveredRange(begin=10, end=20, sha256="y")}
-    second = ReceiptLine(t=2, step=2, by=by, previous="r1", files=files)  # type: ignore[arg-type]
-    chained = (Receipt(value="r1", line=first), Receipt(value="r2", line=second))
-    return FoundChain(receipts=chained, ranges={(0, "e"): "x", (1, "e"): "y"}, sizes={"e": 20})
-
-
-def test_a_chain_of_receipts_holds_while_its_files_have_what_it_covers() -> None:
-    whole = receipts()
-    assert list(chain_holds(whole)) == []
-    changed = FoundChain(receipts=whole.receipts, ranges={(0, "e"): "z", (1, "e"): "y"}, sizes=whole.sizes)
-    assert list(chain_holds(changed)) == ["e was changed between byte 0 and 10, which the receipt of step 1 covers"]
-    cut = FoundChain(receipts=whole.receipts, ranges={(0, "e"): "x", (1, "e"): None}, sizes={"e": 15})
-    assert list(chain_holds(cut)) == ["e is shorter than its receipt of step 2 covers, or gone"]
-    loose = FoundChain(receipts=whole.receipts[1:], ranges={(0, "e"): "y"}, sizes=whole.sizes)
-    assert [one.partition(" e ")[0] for one in chain_holds(loose)] == [
-        "receipts.jsonl line 1 does not follow the line before it",
-        "receipts.jsonl line 1 covers",
+def test_a_log_of_the_trainer_is_of_a_life_with_a_segment_or_of_the_stage() -> None:
+    one = history(segments={1}, event_lines={"trainer-1": 3, "trainer-2": 1, "trainer-01": 1, "rollout-7": 1})
+    assert list(chain.lives_are_the_journals(one)) == [
+        f"events/{name}.jsonl is of a life of the trainer that has no journal segment"
+        for name in ("trainer-01", "trainer-2")
     ]
+    of_stage = history(event_lines={"trainer-sft": 3, "trainer-1": 1})
+    assert list(chain.log_is_the_stages(of_stage, "sft")) == ["events/trainer-1.jsonl is no log of the stage sft"]
 
 
-def test_a_receipt_holds_as_long_as_only_a_later_life_adds_to_the_run() -> None:
-    ended = receipts(by="command")
-    assert judge_receipt(ended, "r2", 2).note == "the receipt of step 2 covers the whole run"
-    older = judge_receipt(ended, "r1", 2)
-    assert (older.problems, older.is_head) == ((), False)
-    assert older.note == "the receipt is of step 1, and holds; the run went on to step 2"
-    grown = FoundChain(receipts=ended.receipts, ranges=ended.ranges, sizes={"e": 25})
-    assert judge_receipt(grown, "r2", 2).problems == ("e has gained 5 bytes since the run's last process ended",)
-    resumed = FoundChain(receipts=ended.receipts, ranges=ended.ranges, sizes={"e": 25, "events/launch-7.jsonl": 9})
-    assert judge_receipt(resumed, "r2", 2).problems == ()
-    (foreign,) = judge_receipt(ended, "r3", 2).problems
-    assert "is none of this run" in foreign
-
-
-@pytest.mark.parametrize("text", ["", "0" * 64, "A" * 64])
-def test_a_receipt_is_64_hex_digits(text: str) -> None:
-    assert checked_receipt(text) == text.lower()
-    with pytest.raises(ConfigError, match="give the 64 hex digits"):
-        checked_receipt(text + "g")
+@pytest.mark.parametrize(
+    ("name", "event", "fault"),
+    [
+        ("launch-5", {"event": "exported", "weights_sha256": "w"}, "(exported) is no event of launch"),
+        ("orchestrator-1", {"event": "config_written", "config": {}}, "(config_written) is no event of orchestrator"),
+        ("trainer-1", {"event": "issued", "group_index": 1, "group_id": "g"}, "(issued) is no event of trainer"),
+        ("trainer-1", {"event": "exported", "weights_sha256": "w"}, ""),
+        ("launch-5", {"event": "config_written", "config": {}}, ""),
+        ("rollout-0-x", {"event": "of a later version"}, ""),
+    ],
+)
+def test_an_event_counts_in_the_log_of_its_writer_alone(name: str, event: dict[str, JsonValue], fault: str) -> None:
+    assert fault_of(Path("events") / f"{name}.jsonl", event) == fault

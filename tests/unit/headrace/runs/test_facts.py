@@ -72,9 +72,10 @@ def test_a_folder_of_runs_is_listed_and_other_folders_are_passed_over(tmp_path: 
     make(tmp_path / "one")
     make(tmp_path / "two")
     (tmp_path / "notes").mkdir()
-    assert {facts.name for facts in runs_in(tmp_path)} == {"one", "two"}
+    unread: list[str] = []
+    assert {facts.name for facts in runs_in(tmp_path, unread.append)} == {"one", "two"} and not unread
     with pytest.raises(ConfigError, match="there is no folder"):
-        list(runs_in(tmp_path / "nowhere"))
+        list(runs_in(tmp_path / "nowhere", unread.append))
     with pytest.raises(ConfigError, match="is not a run directory"):
         facts_of(tmp_path / "notes")
 

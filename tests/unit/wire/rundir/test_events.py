@@ -4,6 +4,7 @@ import ast
 import errno
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from headrace.wire.rundir.events import (
     EVENTS,
     FREQUENT,
     EventLog,
+    confined_fault,
     last_word,
     life_number,
     name_of,
@@ -190,3 +192,37 @@ def test_what_a_confined_service_put_in_place_of_a_log_is_opened_by_no_reader(tm
     assert [path.name for path in run.odd_event_files()] == [
         "reward", "environment-link.jsonl", "environment-pipe.jsonl", "orchestrator-mine.jsonl"
     ]  # fmt: skip
+
+
+def test_a_line_does_not_say_whose_it_is_and_a_confined_service_has_only_its_own_events(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "reward-0", "a", folder=RunPaths(tmp_path).own_events("reward"))
+    log.append("group_scored", group_id="g", attempt=0, source="trainer-9")
+    log.append("dropped", group_id="g", source="trainer-9", reason="stale")
+    log.append("group_scored", group_id=3)
+    log.append("\x1b[31m")
+    EventLog(tmp_path, "trainer", 1).append("dropped", group_id="h", source="reward-0")
+    left_out: Counter[str] = Counter()
+    found = [(one["event"], one["source"]) for one in read_events(tmp_path, left_out=left_out)]
+    assert found == [("group_scored", "reward-0-a"), ("dropped", "trainer-1")]
+    assert left_out == {"reward-0-a": 3}
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ({"t": 1, "event": "group_generated", "group_id": "g", "attempt": 1}, ""),
+        ({"t": 1.5, "event": "abstentions_high", "share": 1}, ""),
+        ({"t": 1, "event": "run_ended"}, "(run_ended) is no event of environment"),
+        ({"t": 1, "event": "\x1b[31m"}, "(of no known name) is no event of environment"),
+        ({"event": "abstentions_high"}, "(abstentions_high) has no time"),
+        ({"t": 1e300, "event": "abstentions_high"}, "(abstentions_high) has no time"),
+        ({"t": 1, "event": "group_generated"}, "(group_generated) has no group_id, which is a string"),
+        (
+            {"t": 1, "event": "group_generated", "group_id": "g", "attempt": "1"},
+            "(group_generated) has another attempt than an integer",
+        ),
+    ],
+)
+def test_the_fault_of_a_confined_line_is_named(line: jsonl.Record, fault: str) -> None:
+    assert confined_fault(Path("events/environment/environment-0-a.jsonl"), line) == fault
+    assert confined_fault(Path("events/environment-0-a.jsonl"), line) == ""

@@ -14,6 +14,7 @@ PATHS = {
     RUN.run_toml: "config/run.toml",
     RUN.settings("rollout-1"): "config/rollout-1.json",
     RUN.data_summary: "config/data.json",
+    RUN.model_files: "config/model_files.json",
     RUN.code_digests: "config/algorithm.json",
     RUN.log("trainer"): "logs/trainer.log",
     RUN.process("orchestrator"): "run/orchestrator.json",

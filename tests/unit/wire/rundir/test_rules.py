@@ -112,7 +112,6 @@ NAMES_OF_OTHERS = {
     "services/environment/agent/forward.py: logs": "Harbor's folder, in the sandbox of a program",
     "services/environment/agent/process.py: socket": "the endpoint of one episode, in a folder of its own",
     "services/environment/taskset/process.py: socket": "the endpoint of one episode, in a folder of its own",
-    "services/trainer/export/model_folder.py: tokenizer.json": "a model's folder",
 }
 """Module and name that is not that of the run directory, each with its reason."""
 

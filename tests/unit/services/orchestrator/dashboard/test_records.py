@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from headrace.services.orchestrator.dashboard.ended import EndedRun
+from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.dashboard.readers.records import Evals, RunLog
 
 
@@ -15,7 +18,7 @@ def write(run_dir: Path, name: str, *records: dict[str, Any]) -> None:
         file.writelines(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
 
 
-def event(t: float, name: str, **fields: Any) -> dict[str, Any]:
+def event(t: object, name: str, **fields: Any) -> dict[str, Any]:
     return {"t": t, "event": name, **fields}
 
 
@@ -81,3 +84,28 @@ async def test_an_event_log_that_cannot_be_read_hides_no_other(tmp_path: Path) -
     write(tmp_path, "orchestrator-b", event(7.0, "run_ended"))
     (tmp_path / "events" / "orchestrator-a.jsonl").mkdir()
     assert [one.event for one in await RunLog(tmp_path).look()] == ["run_ended"]
+
+
+async def test_an_environment_speaks_for_no_other_service(tmp_path: Path) -> None:
+    (tmp_path / "events" / "environment").mkdir(parents=True)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "run.toml").write_text('[run]\nid = "r"\nmax_steps = 9\n')
+    write(tmp_path, "orchestrator-a", event(5.0, "run_ended"))
+    write(
+        tmp_path,
+        "environment/environment-0-y",
+        event(1.0, "abstentions_high", service="orchestrator"),
+        event(9.0, "run_stopped", service="orchestrator"),
+        event(9.0, "operator_action", service="orchestrator", said="stop"),
+        event("now", "abstentions_high"),
+        event(1e300, "abstentions_high"),
+    )
+    files = Files.of(tmp_path, tmp_path)
+    with capture_logs() as logged:
+        assert [(one.event, one.service) for one in await files.log.look()] == [
+            ("abstentions_high", "environment-0"),
+            ("run_ended", "orchestrator"),
+        ]
+    assert (EndedRun(files).state(), files.log.began) == ("finished", 5.0)
+    (warning,) = [one for one in logged if one["event"] == "events_left_out"]
+    assert (warning["file"], warning["lines"]) == ("environment-0-y.jsonl", 4)

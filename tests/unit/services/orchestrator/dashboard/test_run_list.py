@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,30 @@ def test_a_folder_that_cannot_be_looked_at_is_passed_over(tmp_path: Path) -> Non
     for number in range(2, 22):  # Some of them come before those that are there.
         (run / "events" / f"orchestrator-{number}.jsonl").symlink_to("gone")
     assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime + 3600).state == "finished"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evals.jsonl", "events/trainer-9.jsonl", "config/run.toml"])
+def test_a_pipe_in_another_run_is_not_waited_for_and_reported_once(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", steps=2, rollouts=0)
+    folder = find_run(tmp_path, "run")
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    rows: list[str] = []
+
+    def look() -> None:
+        rows.extend(run_row(folder, now=0.0).state for _ in range(3))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(60)
+    if name == "config/run.toml":  # `run_folders` leaves it out.
+        assert rows == ["finished"] * 3 and run_folders(tmp_path) == []
+    else:
+        assert rows == ["unreadable"] * 3
+        said = "".join(capfd.readouterr())
+        assert said.count("run_unreadable") == 1 and str(run / name) in said
 
 
 @pytest.mark.parametrize("name", ["..", "../run", ".", "", "run/../run", "/etc", "none", "link"])

@@ -7,6 +7,8 @@ from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.loading import load_policy
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.model_files import as_json, read_model_files
 from headrace.wire.weights import weights_sha256
 from tests.unit.services.trainer.builders import tiny_folder
 
@@ -52,3 +54,19 @@ def test_a_folder_without_safetensors_is_refused(tmp_path):
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         load_policy(source, device="cpu", forward_dtype=torch.float32)
+
+
+def test_a_tokenizer_that_went_during_training_is_missed_and_the_older_export_stays(tmp_path):
+    source, run = tiny_folder(tmp_path / "model"), RunPaths(tmp_path / "run")
+    (source / "tokenizer.json").write_text("{}")
+    run.config.mkdir(parents=True)
+    run.model_files.write_text(as_json(read_model_files(source)))
+    backend = alone(load_policy(source, device="cpu", forward_dtype=torch.float32))
+    export_model(backend, source, run.export, dtype=torch.float32, run_dir=run.path)
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match=r"model/tokenizer.json is gone"):
+        export_model(backend, source, run.export, dtype=torch.float32, run_dir=run.path)
+    source.rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"model/tokenizer.json is gone"):
+        export_model(backend, source, run.export, dtype=torch.float32, run_dir=run.path)
+    assert (run.export / "tokenizer.json").is_file()

@@ -1,0 +1,31 @@
+"""The run directory of a start: made if it is not there, locked, and removed again by a start that fails."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from headrace.config import run_dir as folders
+from headrace.supervisor.lock import RunLock
+
+
+@contextmanager
+def locked_start(run_dir: Path, lock: RunLock | None = None) -> Iterator[tuple[RunLock, ExitStack]]:
+    """Yields the lock, and a stack that releases it last: what else is to be closed at the run's end goes onto it.
+
+    `lock`: the run directory's, if the caller holds it already. If the block raises, everything on the stack is
+    closed, prepared files and a run directory that this start has made are removed, and only then the lock is released:
+    a start that takes it next finds its own files in place. Raises ConfigError if another start holds it.
+    """
+    absent = folders.absent_folders(run_dir)
+    folders.make_private(absent)
+    taken = lock or RunLock(run_dir)
+    held = ExitStack()
+    held.callback(taken.release)
+    undo = held.enter_context(ExitStack())
+    try:
+        yield taken, held
+    except BaseException:
+        undo.callback(folders.take_away, absent)
+        undo.callback(folders.drop_stage, run_dir)
+        held.close()
+        raise

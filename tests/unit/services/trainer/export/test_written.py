@@ -1,0 +1,98 @@
+"""An export replaces an earlier export, and nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from headrace.services.trainer.backends.single import SingleDevice
+from headrace.services.trainer.export.model_folder import export_model
+from headrace.services.trainer.export.written import ADAPTER_ONLY_TITLE, check_target, foreign_entry
+from headrace.services.trainer.model.loading import load_policy
+from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.model_files import TOKENIZER_FILES
+from headrace.wire.settings import LoraTable
+from tests.unit.services.trainer.builders import tiny_folder
+from tests.verbs import said
+
+ADAPTERS = LoraTable(rank=2, alpha=4, targets=["q_proj"])
+
+
+def exported(folder: Path, lora: LoraTable | None = None) -> Path:
+    """An export with every file of a tokenizer that one can have."""
+    source = tiny_folder(folder / "model")
+    for name in TOKENIZER_FILES:
+        (source / name).write_text("{}")
+    policy = load_policy(source, device="cpu", forward_dtype=torch.float32, lora=lora)
+    backend = SingleDevice(policy, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0)
+    export_model(backend, source, folder / "export", dtype=torch.float32)
+    return folder / "export"
+
+
+@pytest.mark.parametrize("lora", [None, ADAPTERS])
+def test_what_an_export_has_written_is_replaced(tmp_path: Path, lora: LoraTable | None) -> None:
+    folder = exported(tmp_path, lora)
+    assert (folder / "tokenizer.json").is_file() and (folder / "adapter").is_dir() == (lora is not None)
+    for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json", "generation_config.json"):
+        (folder / name).write_text("")
+    (folder / "README.md").write_text(f"{ADAPTER_ONLY_TITLE}\nThis run ...")
+    assert foreign_entry(folder) == "" == foreign_entry(tmp_path / "nothing")
+    check_target(folder, run_dir=tmp_path / "run", sources=(tmp_path / "model",))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("thesis.tex", "thesis.tex"),
+        ("src/main.py", "src/"),
+        ("README.md", "README.md"),
+        ("adapter/notes.md", "adapter/"),
+        ("model-of-mine.safetensors", "model-of-mine.safetensors"),
+        ("config.json.d/x", "config.json.d/"),
+    ],
+)
+def test_one_entry_of_the_users_is_enough_to_refuse(tmp_path: Path, name: str, shown: str) -> None:
+    folder = exported(tmp_path, ADAPTERS)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("precious")
+    assert foreign_entry(folder) == shown
+    with pytest.raises(ConfigError, match=r"export contains files that are not an export's .* with --out$"):
+        check_target(folder, run_dir=tmp_path / "run", sources=())
+
+
+def test_links_are_not_an_exports(tmp_path: Path) -> None:
+    folder = exported(tmp_path)
+    blob = (folder / "model.safetensors").rename(tmp_path / "blob")
+    (folder / "model.safetensors").symlink_to(blob)
+    assert foreign_entry(folder) == "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    "where", [".", "run", "run/export", "run/exports", "run/journal/x", "model", "model/new", "link"]
+)
+def test_the_model_and_the_run_directory_are_not_written_over(tmp_path: Path, where: str) -> None:
+    for name in ("run/exports", "model"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("model")
+    with pytest.raises(ConfigError, match="an export there would replace files of"):
+        check_target(tmp_path / where, run_dir=tmp_path / "run", sources=(tmp_path / "model",))
+    check_target(tmp_path / "run" / "exports" / "mine", run_dir=tmp_path / "run", sources=(tmp_path / "model",))
+
+
+def test_the_command_refuses_before_anything_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "run" / "config").mkdir(parents=True)
+    tables = {"model": {"path": str(tmp_path / "model")}, "critic": {"path": str(tmp_path / "critic")}}
+    (tmp_path / "run" / "config" / "trainer.json").write_text(json.dumps(tables | {"discriminator": {"path": "."}}))
+    (tmp_path / "project" / "src").mkdir(parents=True)
+    (tmp_path / "project" / "config.json").write_text("{}")
+    (tmp_path / "project" / "thesis.tex").write_text("precious")
+
+    def refused(out: Path) -> str:
+        return said("export", tmp_path / "run", "--out", out, status=2)
+
+    complaint = refused(tmp_path / "project")
+    assert str(tmp_path / "project") in complaint and "(src/)" in complaint and complaint.count("\n") == 1
+    assert "is a file" in refused(tmp_path / "project" / "thesis.tex")
+    assert "the model that the run begins with" in refused(tmp_path / "critic")
+    assert sorted(path.name for path in (tmp_path / "project").iterdir()) == ["config.json", "src", "thesis.tex"]

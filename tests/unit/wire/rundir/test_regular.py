@@ -1,0 +1,152 @@
+"""What is no regular file holds no reader of a run directory up: it is refused at once, in one line with its path."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.config.diff import kept_tables
+from headrace.inspect.runs.facts import facts_of
+from headrace.services.orchestrator.annotation.vote_log import VoteLog
+from headrace.services.orchestrator.dashboard.ended import read_config
+from headrace.supervisor.lock import supervisor
+from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.host.regular_file import IrregularFileError, open_regular, read_regular
+from headrace.wire.rundir import events, jsonl, metrics, rollouts
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.tail import Added, Tail
+from tests.verbs import ended
+
+WAIT_S = 60
+"""Ends a reader that hangs."""
+
+
+def made(path: Path, kind: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as server:
+                before = Path.cwd()
+                os.chdir(path.parent)
+                try:
+                    server.bind(path.name)
+                finally:
+                    os.chdir(before)
+    return path
+
+
+KINDS = ("pipe", "device", "folder", "socket")
+
+
+def outcome(act: Callable[[], object]) -> object:
+    """What `act` returns or raises; the test fails if it waits for ever."""
+    found: list[object] = []
+
+    def run() -> None:
+        try:
+            found.append(act())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert found, "it hangs"
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_refused_at_once_with_its_path(tmp_path: Path, kind: str) -> None:
+    path = made(tmp_path / "odd", kind)
+    for act in (
+        open_regular,
+        read_regular,
+        lambda one: list(jsonl.read(one)),
+        lambda one: list(jsonl.read_backwards(one)),
+    ):
+        error = outcome(lambda act=act: act(path))  # type: ignore[misc]
+        assert isinstance(error, IrregularFileError)
+        assert str(error) == f"{path}: is no regular file, and is not read: move it away"
+    assert outcome(lambda: jsonl.last(path)) == {}
+    assert outcome(lambda: Tail(path).read()) == Added()
+    parquet = outcome(lambda: rollouts.read(path, ("step",)))
+    assert isinstance(parquet, DataError) and str(path) in str(parquet) and "no regular file" in str(parquet)
+
+
+def test_a_file_that_became_a_pipe_between_the_look_and_the_opening_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made(tmp_path / "odd", "pipe")
+    monkeypatch.setattr("headrace.wire.host.regular_file.check_regular", lambda _: None)
+    before = len(os.listdir("/proc/self/fd"))
+    assert isinstance(outcome(lambda: open_regular(path)), IrregularFileError)
+    assert len(os.listdir("/proc/self/fd")) == before, "it is left open"
+
+
+def test_a_regular_file_and_a_link_to_one_are_read_and_an_absent_one_is_absent(tmp_path: Path) -> None:
+    path, link = tmp_path / "file", tmp_path / "link"
+    path.write_bytes(b'{"step": 1}\n')
+    link.symlink_to(path)
+    assert read_regular(path) == read_regular(link) == b'{"step": 1}\n'
+    with open_regular(path) as file:
+        assert not os.get_inheritable(file.fileno()) and list(file) == [b'{"step": 1}\n']
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "none")
+
+
+def test_readers_that_pass_over_what_they_cannot_read_pass_over_it_and_commands_report_it() -> None:
+    assert issubclass(IrregularFileError, OSError) and issubclass(IrregularFileError, DataError)
+
+
+READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
+    "metrics": (lambda run: RunPaths(run).metrics, facts_of),
+    "evals": (lambda run: RunPaths(run).evals, facts_of),
+    "steps": (lambda run: RunPaths(run).metrics, metrics.steps_of),
+    "config": (lambda run: RunPaths(run).run_toml, kept_tables),
+    "config of the dashboard": (lambda run: RunPaths(run).run_toml, read_config),
+    "events": (lambda run: RunPaths(run).events / "trainer-1.jsonl", lambda run: list(events.read_events(run))),
+    "votes": (lambda run: RunPaths(run).votes, VoteLog),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_in_a_run_directory_is_named_by_each_reader(tmp_path: Path, reader: str) -> None:
+    place, read = READERS[reader]
+    run = tmp_path / "run"
+    RunPaths(run).config.mkdir(parents=True)
+    RunPaths(run).run_toml.write_text('[run]\nid = "r"\n')
+    path = place(run)
+    path.unlink(missing_ok=True)
+    made(path, "pipe")
+    error = outcome(lambda: read(run))
+    # Some look first whether there is a file at all.
+    assert isinstance(error, DataError | ConfigError) and len(str(error).splitlines()) == 1
+    assert str(path) in str(error) or "it has no config/run.toml" in str(error)
+
+
+def test_a_pipe_in_the_place_of_the_supervisors_file_is_no_supervisor(tmp_path: Path) -> None:
+    made(RunPaths(tmp_path).supervisor, "pipe")
+    assert outcome(lambda: supervisor(tmp_path)) == {}
+
+
+def test_runs_list_reports_a_run_with_a_pipe_in_one_line_and_lists_the_others(tmp_path: Path) -> None:
+    for name in ("whole", "evil", "torn"):
+        RunPaths(tmp_path / name).config.mkdir(parents=True)
+        RunPaths(tmp_path / name).run_toml.write_text('[run]\nid = "r"\n')
+    made(RunPaths(tmp_path / "evil").metrics, "pipe")
+    RunPaths(tmp_path / "torn").run_toml.write_text("[run\n")
+    found = ended("runs", "list", tmp_path)
+    assert found.status == 0 and "whole" in found.out and "evil" not in found.out
+    lines = found.complaint.splitlines()
+    assert len(lines) == 2 and all(line.startswith("error: ") for line in lines)
+    path = RunPaths(tmp_path / "evil").metrics
+    assert f"error: {path}: is no regular file, and is not read: move it away" in lines
