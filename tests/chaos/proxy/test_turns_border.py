@@ -25,7 +25,8 @@ def trained_rollouts(run: PlayedBetween) -> Counter[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("faults", [LOSING, pytest.param(OTHERS, marks=pytest.mark.long)], ids=["losing", "others"])
+@pytest.mark.long
+@pytest.mark.parametrize("faults", [LOSING, OTHERS], ids=["losing", "others"])
 def test_a_fault_between_the_worker_and_the_replica_costs_no_bit(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, faults: tuple[Fault, ...]
 ) -> None:
