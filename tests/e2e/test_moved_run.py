@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.harness import DEADLINE_S, TinyRun
 from tests.verbs import result, said
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 MAKE = """[model.make]
 characters = "0123456789+=. "
 hidden = 32
