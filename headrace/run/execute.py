@@ -57,7 +57,7 @@ class Output:
         sys.stdout.flush()
 
 
-class _LastingConsole(Console):
+class _LastingConsole(SafeConsole):
     def on_broken_pipe(self) -> None:
         """Rich would end the process, and stdout with it where stderr is the pipe."""
         raise BrokenPipeError(errno.EPIPE, "nothing reads it any more")
