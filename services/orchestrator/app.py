@@ -54,12 +54,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     await broker.check(settings.broker.connect_timeout_s)
     store = Store(RunPaths(settings.run_dir).state)
     events = EventLog(settings.run_dir, "orchestrator", new_life(settings.run_dir, "orchestrator"))
-    if store.damaged is not None:
-        moved = str(store.damaged.moved_to)
-        log.warning(
-            "state_damaged", path=str(RunPaths(settings.run_dir).state), moved_to=moved, reason=store.damaged.reason
-        )
-        events.append("state_damaged", moved_to=moved, reason=store.damaged.reason)
+    _report_damage(store, settings, events)
     state = RunState(store, max_steps=settings.run.max_steps, failures_in_row=settings.orchestrator.failures_in_row)
     registry = Registry(settings.orchestrator.replica_lease_s)
     clients = Clients()
@@ -113,6 +108,15 @@ async def serve(settings: OrchestratorSettings) -> int:
     for task in done:
         task.result()
     return 0
+
+
+def _report_damage(store: Store, settings: OrchestratorSettings, events: EventLog) -> None:
+    """Reports a database that was put aside at this start."""
+    if store.damaged is None:
+        return
+    found = {"moved_to": str(store.damaged.moved_to), "reason": store.damaged.reason}
+    log.warning("state_damaged", path=str(RunPaths(settings.run_dir).state), **found)
+    events.append("state_damaged", **found)
 
 
 async def _until_one_ends(
