@@ -1,14 +1,16 @@
 """Which libraries a run's fork server imports, and for which of its processes that pays."""
 
+from importlib.util import find_spec
+
 from headrace.config.schema import RunFile
 from headrace.model.model_check import check_model
 from headrace.supervisor.fork_server.client import ForkServer, can_fork
 
-_TRAINER = ("headrace.services.trainer.stages.follower", "headrace.services.trainer.stages.rl")
-_OFFLINE = ("headrace.services.trainer.stages.offline.ranks",)
-_DATA = ("headrace.data.prepare", "headrace.data.prepare_examples")
-_REPLICA = ("headrace.services.rollout.app", "headrace.services.rollout.engines.torch.engine")
-_LIGHT = ("headrace.services.orchestrator.app", "headrace.services.reward.app", "headrace.wire.streams.redis")
+TRAINER = ("headrace.services.trainer.stages.follower", "headrace.services.trainer.stages.rl")
+OFFLINE = ("headrace.services.trainer.stages.offline.ranks",)
+DATA = ("headrace.data.prepare", "headrace.data.prepare_examples")
+REPLICA = ("headrace.services.rollout.app", "headrace.services.rollout.engines.torch.engine")
+LIGHT = ("headrace.services.orchestrator.app", "headrace.services.reward.app", "headrace.wire.streams.redis")
 
 
 def begin_fork_server(config: RunFile, env: dict[str, str]) -> ForkServer | None:
@@ -20,12 +22,17 @@ def begin_fork_server(config: RunFile, env: dict[str, str]) -> ForkServer | None
         return None
     family = check_model(config.model.path, engine="").family
     heavy = ["headrace.services.trainer", "headrace.data"]
-    modules = [*_DATA, f"transformers.models.{family}.modeling_{family}"]
+    modules = [*DATA, *later(), f"transformers.models.{family}.modeling_{family}"]
     if config.run.stage != "rl":
-        modules += _OFFLINE
+        modules += OFFLINE
     else:
-        modules += [*_TRAINER, *_LIGHT]
+        modules += [*TRAINER, *LIGHT]
         if config.rollout.engine == "torch":
             heavy.append("headrace.services.rollout")
-            modules += _REPLICA
+            modules += REPLICA
     return ForkServer(env, modules, heavy=heavy)
+
+
+def later() -> list[str]:
+    """Modules that those import as they run: pyarrow imports pandas, where it is installed, for its first array."""
+    return ["transformers.tokenization_utils_tokenizers", *(["pandas"] if find_spec("pandas") else [])]

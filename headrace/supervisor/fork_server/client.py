@@ -44,18 +44,8 @@ class ForkServer:
         self._loaded = self._asked = False
         self._trouble = ""
         self._turn = asyncio.Lock()
-        argv = (sys.executable, "-P", "-m", __package__, str(theirs.fileno()), str(os.getpid()), *modules)
         with theirs:
-            self._process = subprocess.Popen(
-                argv,
-                env=env,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+            self._process = execute_server(theirs.fileno(), self._errors.fileno(), modules, env)
         self._until = time.monotonic() + _LOADED_S
 
     def serves(self, argv: tuple[str, ...]) -> bool:
@@ -186,6 +176,25 @@ class ForkServer:
         """Why it is gone, once; empty if it is not, or if that has been taken."""
         trouble, self._trouble = self._trouble, ""
         return trouble
+
+
+def execute_server(link: int, errors: int, modules: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Starts the server's process, which serves this one on the socket `link` and writes to the file `errors`."""
+    return subprocess.Popen(
+        command_line(link, os.getpid(), modules),
+        env=env,
+        pass_fds=(link,),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+def command_line(link: int, parent: int, modules: Sequence[str]) -> tuple[str, ...]:
+    """That of the server of the process `parent`."""
+    return (sys.executable, "-P", "-m", str(__package__), str(link), str(parent), *modules)
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
