@@ -3,15 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 from headrace.services.reward.settings import RewardSettings
-from headrace.wire.lifecycle import die_with_parent
+from tests.warm.start import Process, python, start
 
 
 class RewardProcess:
@@ -33,19 +31,13 @@ class RewardProcess:
         )
         self._config = folder / f"reward-{instance}.json"
         self._config.write_text(settings.model_dump_json(serialize_as_any=True))
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-P", "-m", "headrace.services.reward", "--config", str(self._config)]
-        root = str(Path(__file__).parents[1])
+        command = python("headrace.services.reward", "--config", self._config)
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                env={**os.environ, "PYTHONPATH": root},
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,
-            )
+            self.process = start(command, env=env, out=log, err=log)
 
     @property
     def port(self) -> int:

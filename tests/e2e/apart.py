@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,11 +10,11 @@ from pathlib import Path
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import ACCEPTED
 from headrace.wire.environment import NAMES
-from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.rundir.layout import RunPaths
 from tests.e2e.harness import DEADLINE_S, TinyRun
 from tests.ports import free_port
 from tests.verbs import said
+from tests.warm.start import Process, python, start
 
 
 class Apart:
@@ -26,7 +24,7 @@ class Apart:
         """`plays`: the rows are played."""
         self.run, self.folder = run, folder
         self.services = ("orchestrator", "trainer", "rollout", "reward", *(("environment",) if plays else ()))
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Process] = {}
 
     def prepare_for(self, broker: str, *arguments: str, orchestrator: str, port: int) -> str:
         """What `headrace prepare` said. A container has ports of its own; here they differ.
@@ -47,12 +45,10 @@ class Apart:
     def spawn(self, service: str, variables: Mapping[str, str]) -> None:
         """Starts a service's process with these variables of its own."""
         env = {name: value for name, value in os.environ.items() if name not in NAMES}
-        command = [sys.executable, "-P", "-m", f"headrace.services.{service}"]
-        command += ["--config", str(RunPaths(self.run.run_dir).settings(service))]
+        settings = RunPaths(self.run.run_dir).settings(service)
+        command = python(f"headrace.services.{service}", "--config", settings)
         with self.log(service).open("ab") as log:
-            self.processes[service] = subprocess.Popen(
-                command, env=env | variables, stdout=log, stderr=log, preexec_fn=die_with_parent
-            )
+            self.processes[service] = start(command, env=env | variables, out=log, err=log)
 
     def log(self, service: str) -> Path:
         return self.folder / f"{service}.log"

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -15,11 +14,11 @@ from typing import Any
 
 from headrace.demo.arithmetic import CHARACTERS, exercises
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
-from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from tests.http_tokens import of_run
 from tests.verbs import result, said
+from tests.warm.start import Process, python, start
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 200
@@ -85,20 +84,22 @@ class TinyRun:
         numbers = {"steps": steps, "staleness": staleness, "replicas": replicas}
         text = RUN_TOML.format(**numbers, deterministic=str(deterministic).lower())
         (folder / "run.toml").write_text(text)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
 
-    def start(self, *arguments: str) -> None:
-        """Starts `headrace train` in the background."""
-        command = [sys.executable, "-P", "-m", "headrace", "train", str(self.folder / "run.toml"), "--json"]
-        with (self.folder / "stderr.log").open("a") as log:
-            self.process = subprocess.Popen(
-                [*command, "--run-dir", str(self.run_dir), *arguments],
-                env={**os.environ, **self.environment},
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,
-            )
+    def start(self, *arguments: str, cold: bool = False) -> None:
+        """Starts `headrace train` in the background; `cold`: no process of it is forked from one of the tests."""
+        command = python("headrace", "train", self.folder / "run.toml", "--json", "--run-dir", self.run_dir, *arguments)
+        env = {**os.environ, **self.environment}
+        with (self.folder / "stderr.log").open("a") as log, self._stdout.open("w") as out:
+            self.process = start(command, out=out, err=log, env=env, cold=cold)
+
+    @property
+    def _stdout(self) -> Path:
+        return self.folder / "stdout.log"
+
+    def output(self) -> str:
+        """What `headrace train` has written to stdout since it was started last."""
+        return self._stdout.read_text()
 
     def steps(self) -> int:
         """Steps in `metrics.jsonl` so far."""
@@ -205,21 +206,20 @@ class TinyRun:
         """One Ctrl-C; returns the exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode
+        return self.process.wait(DEADLINE_S)
 
     def finish(self) -> dict[str, Any]:
         """Waits for the end, while steps are trained, and returns the JSON line; the run must have succeeded."""
         assert self.process is not None
-        out, steps = None, -1
-        while out is None:
+        status, steps = None, -1
+        while status is None:
             try:
-                out, _ = self.process.communicate(timeout=DEADLINE_S)
+                status = self.process.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 before, steps = steps, self.steps()
                 assert steps > before, f"stands at step {steps} for {DEADLINE_S} s: {self.status()}" + self.logs()
-        assert self.process.returncode == 0, out + self.logs()
-        line: dict[str, Any] = json.loads(out.splitlines()[-1])
+        assert status == 0, self.output() + self.logs()
+        line: dict[str, Any] = json.loads(self.output().splitlines()[-1])
         return line
 
     def close(self) -> None:
@@ -227,9 +227,6 @@ class TinyRun:
         if self.process is not None:
             self.process.kill()
             self.process.wait(60)
-            # A run that has ended by itself, before anything read its output, leaves the pipe open to a later test.
-            assert self.process.stdout is not None
-            self.process.stdout.close()
 
     def check(self) -> dict[str, Any]:
         """`headrace check --json`, which must find nothing."""

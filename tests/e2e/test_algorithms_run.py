@@ -98,7 +98,7 @@ def test_dynamic_sampling_drops_what_tells_nothing_and_says_so(start: Start) -> 
 def test_dynamic_sampling_gives_up_with_a_reason_when_no_group_tells_anything(start: Start) -> None:
     run = start("--algorithm.name", "dapo", "--algorithm.discard-limit", "1", "--rollout.sampling.max-tokens", "1")
     assert run.process is not None
-    run.process.communicate(timeout=DEADLINE_S)
+    run.process.wait(DEADLINE_S)
     assert run.process.returncode == 1
     said = (run.folder / "stderr.log").read_text() + (run.run_dir / "logs" / "trainer.log").read_text()
     assert "algorithm.discard_limit" in said

@@ -35,7 +35,7 @@ def test_a_stopped_and_a_finished_run_go_on_when_they_are_started_again(tiny: Ti
     tiny.wait_for_step(1)
     assert run(["stop", str(tiny.run_dir)]) == 0
     assert tiny.process is not None
-    tiny.process.communicate(timeout=DEADLINE_S)
+    tiny.process.wait(DEADLINE_S)
     assert stored_phase(tiny) == b"stopped"
     steps = tiny.steps() + 5
     for _ in range(2):

@@ -66,7 +66,7 @@ def test_an_environment_that_raises_in_each_reset_ends_the_run_by_its_line(tmp_p
     run.start()
     try:
         assert run.process is not None
-        run.process.communicate(timeout=DEADLINE_S)
+        run.process.wait(DEADLINE_S)
         assert run.process.returncode == FAILED
         reason = f"the first 3 groups failed in the environment: KeyError: 'no such task' (game.py:{line})"
         assert reason in (run.folder / "stderr.log").read_text()

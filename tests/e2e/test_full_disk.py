@@ -33,7 +33,7 @@ def test_a_full_disk_ends_the_run_in_one_sentence_and_costs_no_bit(
     tiny.wait_for_step(3)
     disk.fill()
     assert tiny.process is not None
-    tiny.process.communicate(timeout=DEADLINE_S)
+    tiny.process.wait(DEADLINE_S)
     said = (tiny.folder / "stderr.log").read_text()
     assert tiny.process.returncode == 3, said
     assert "Traceback" not in said and "started again" not in said

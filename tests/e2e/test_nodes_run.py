@@ -1,7 +1,5 @@
 """A trainer on two machines, as a user starts it: `headrace train` on one, `headrace join` on the other."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +8,11 @@ import pytest
 
 from headrace.run.execute import STOPPED
 from headrace.supervisor.ports import pick_ports
-from headrace.wire.lifecycle import die_with_parent
 from tests.e2e.harness import TinyRun
 from tests.e2e.test_stages import Stage
 from tests.verbs import said
 from tests.waiting import until
+from tests.warm.start import Process, python, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 DEADLINE_S = 180
@@ -27,12 +25,11 @@ def two_machines() -> tuple[str, ...]:
 
 
 @contextmanager
-def joined(run_dir: Path, node: int = 1) -> "Iterator[subprocess.Popen[bytes]]":
+def joined(run_dir: Path, node: int = 1) -> Iterator[Process]:
     """Machine `node`, from when machine 0 has written the run's settings."""
     until((run_dir / "run" / "trainer.json").is_file, "the trainer's start", DEADLINE_S)
-    command = [sys.executable, "-P", "-m", "headrace", "join", str(run_dir), "--node", str(node)]
     with (run_dir.parent / "join.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        process = start(python("headrace", "join", run_dir, "--node", node), out=log, err=log)
     try:
         yield process
     finally:
@@ -69,8 +66,7 @@ def test_both_machines_report_an_operators_stop_as_a_stop(tmp_path: Path) -> Non
             until(lambda: two.steps() >= 1, "two machines to train", DEADLINE_S)
             said("stop", two.run_dir)
             assert two.process is not None
-            two.process.communicate(timeout=DEADLINE_S)
-            ends = [two.process.returncode, other.wait(DEADLINE_S)]
+            ends = [two.process.wait(DEADLINE_S), other.wait(DEADLINE_S)]
         log = (two.folder / "join.log").read_text()
         assert ends == [STOPPED, STOPPED] and "trainer-node-1 stopped: an operator stopped the run" in log, log
     finally:

@@ -40,8 +40,8 @@ def ended(live: TinyRun) -> TinyRun:
     """The same run, stopped as an operator stops one. Tests behind the first that asks for it find no live run."""
     assert live.process is not None
     headrace("stop", live.run_dir)
-    out, _ = live.process.communicate(timeout=DEADLINE_S)
-    assert json.loads(out.splitlines()[-1])["steps"] >= 4
+    live.process.wait(DEADLINE_S)
+    assert json.loads(live.output().splitlines()[-1])["steps"] >= 4
     return live
 
 

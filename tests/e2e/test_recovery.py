@@ -61,7 +61,7 @@ def test_another_seed_ends_elsewhere(start: Start, undisturbed: str) -> None:
 def fork_server(run: TinyRun) -> psutil.Process:
     assert run.process is not None
     family = psutil.Process(run.process.pid).children()
-    (server,) = [child for child in family if "headrace.supervisor.fork_server" in child.cmdline()]
+    (server,) = [child for child in family if "headrace.supervisor.fork_server" in " ".join(child.cmdline())]
     return server
 
 

@@ -89,7 +89,7 @@ def test_a_scorer_that_stays_away_stops_the_run_with_the_reason_and_resume_goes_
     run.wait_for_step(1)
     (run.folder / "out").touch()
     assert run.process is not None
-    run.process.communicate(timeout=DEADLINE_S)
+    run.process.wait(DEADLINE_S)
     assert run.process.returncode not in (0, None)
     told = (run.folder / "stderr.log").read_text()
     assert "the scorer mine has been down" in told and "at lunch" in told, told
@@ -161,7 +161,7 @@ def test_score_refuses_what_cannot_work_in_one_line(tmp_path: Path) -> None:
 def test_a_bug_of_a_scorer_ends_the_run_at_once_with_file_line_and_traceback(start: Callable[..., TinyRun]) -> None:
     run = start("throws", steps=4)
     assert run.process is not None
-    run.process.communicate(timeout=DEADLINE_S)
+    run.process.wait(DEADLINE_S)
     said = (run.folder / "stderr.log").read_text()
     line = 1 + REWARDS.splitlines().index("    return 1 / 0")
     assert run.process.returncode == 1, said

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,8 @@ import pytest
 
 from headrace.demo.arithmetic import exercises
 from headrace.inspect.history import check_run
-from headrace.wire.lifecycle import die_with_parent
 from tests.verbs import result
+from tests.warm.start import Process, python, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 DEADLINE_S = 120
@@ -57,21 +55,20 @@ class Stage:
         ]
         (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        words = [str(self.folder / "run.toml"), "--json", "--run-dir", str(self.run_dir), *arguments]
-        with (self.folder / "stderr.log").open("a") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "headrace", "train", *words],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,
-            )
+    def start(self, *arguments: str) -> Process:
+        command = python("headrace", "train", self.folder / "run.toml", "--json", "--run-dir", self.run_dir, *arguments)
+        with (self.folder / "stderr.log").open("a") as log, self._stdout.open("w") as out:
+            return start(command, out=out, err=log)
 
-    def end(self, process: "subprocess.Popen[str]", *, status: int = 0) -> dict[str, Any]:
+    @property
+    def _stdout(self) -> Path:
+        return self.folder / "stdout.log"
+
+    def end(self, process: Process, *, status: int = 0) -> dict[str, Any]:
         """Waits for it; returns its JSON line."""
-        out, _ = process.communicate(timeout=DEADLINE_S)
-        assert process.returncode == status, out + self.logs()
+        ended = process.wait(DEADLINE_S)
+        out = self._stdout.read_text()
+        assert ended == status, out + self.logs()
         line: dict[str, Any] = json.loads(out.splitlines()[-1])
         return line
 
@@ -81,7 +78,7 @@ class Stage:
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
-    def wait_for_step(self, step: int, process: "subprocess.Popen[str]") -> None:
+    def wait_for_step(self, step: int, process: Process) -> None:
         end = time.monotonic() + DEADLINE_S
         while len(self.metrics()) < step:
             assert process.poll() is None and time.monotonic() < end, f"step {step} did not come" + self.logs()
@@ -109,7 +106,7 @@ def test_a_stage_that_was_killed_and_stopped_ends_in_the_weights_of_one_that_was
     os.kill(torn.trainer_pid(), signal.SIGKILL)
     torn.wait_for_step(30, process)
     process.kill()
-    process.communicate(timeout=10)
+    process.wait(10)
     # Ctrl-C ends it with a checkpoint.
     process = torn.start("--resume")
     torn.wait_for_step(50, process)
@@ -155,10 +152,10 @@ def test_a_dry_run_prepares_and_a_used_folder_is_refused(tmp_path: Path) -> None
     finished = stage.end(stage.start())
     assert finished["eval_before"]["reward_margin"] == pytest.approx(0, abs=1e-6)
     process = stage.start()
-    process.communicate(timeout=DEADLINE_S)
+    process.wait(DEADLINE_S)
     assert process.returncode == 2 and "already holds a run" in stage.logs()
     process = stage.start("--resume", "--dpo.batch-size=3")
-    process.communicate(timeout=DEADLINE_S)
+    process.wait(DEADLINE_S)
     assert process.returncode == 2 and "dpo.batch_size was 16" in stage.logs()
 
 
@@ -172,7 +169,7 @@ def test_a_stage_without_held_out_examples_is_prepared_trained_and_resumed(tmp_p
     process = stage.start(*without)
     stage.wait_for_step(2, process)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=DEADLINE_S)
+    process.wait(DEADLINE_S)
     finished = stage.end(stage.start("--resume", *without))
     assert (finished["steps"], finished["eval_before"], finished["eval_after"]) == (6, None, None)
     assert finished["export"] and not (stage.run_dir / "eval_examples.parquet").exists()

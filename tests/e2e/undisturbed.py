@@ -24,7 +24,7 @@ class Undisturbed(TinyRun):
 
 def _make(folder: Path) -> None:
     run = TinyRun(folder, steps=STEPS)
-    run.start()
+    run.start(cold=True)
     try:
         line = run.finish()
     finally:

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,11 @@ from headrace.wire.v1 import message_pb2, rollout_pb2
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from tests.one_token import take_all_roles
 from tests.ports import free_port
+from tests.warm.start import Process, python, start
 
 RUN_ID = "chaos"
 HEARTBEAT_S = 0.3
 # `python -m headrace.services.rollout`, dying with the test. No `preexec_fn`: gRPC's threads survive no real fork.
-_START = """
-import runpy
-from headrace.wire.lifecycle import die_with_parent
-die_with_parent()
-runpy.run_module("headrace.services.rollout", run_name="__main__")
-"""
 
 
 class Replicas:
@@ -42,7 +35,7 @@ class Replicas:
         self._rollout = rollout
         self._broker_url = broker_url
         self._orchestrator = orchestrator
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Process] = {}
         self._ports: dict[str, int] = {}
         self.frozen: set[str] = set()
 
@@ -72,11 +65,9 @@ class Replicas:
         config = self.folder / f"{replica}.json"
         config.write_text(settings.model_dump_json())
         with (self.folder / f"{replica}.log").open("ab") as log:
-            self._processes[replica] = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, "--config", str(config)],
-                stderr=log,
-                env=os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-            )
+            env = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+            command = python("headrace.services.rollout", "--config", config)
+            self._processes[replica] = start(command, env=env, out=log, err=log)
 
     def kill(self, replica: str) -> None:
         self._processes[replica].kill()

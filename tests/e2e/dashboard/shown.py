@@ -1,7 +1,6 @@
 """The dashboard of one run directory as a process, read-only; killed and started again by hand, it keeps its port."""
 
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from headrace.wire.environment import inherited
 from tests.http_tokens import bearer_of, made_for
+from tests.warm.start import Process, start
 
 DEADLINE_S = 60
 
@@ -21,13 +21,13 @@ class Shown:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.port = run_dir, pick_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Process | None = None
 
     def start(self, *, wait: bool = True) -> None:
         argv = python("headrace.services.orchestrator.dashboard", str(self.run_dir), "--port", str(self.port))
         argv += ("--token-file", str(made_for(self.run_dir, self.url)))
         with (self.run_dir / "dashboard.log").open("ab") as log:
-            self._child = subprocess.Popen(argv, env=child_environment(inherited(), threads=1), stdout=log, stderr=log)
+            self._child = start(argv, env=child_environment(inherited(), threads=1), out=log, err=log)
         end = time.monotonic() + DEADLINE_S
         while wait and not self._is_ready():
             assert self._child.poll() is None and time.monotonic() < end, self.logs()

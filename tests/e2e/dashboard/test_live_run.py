@@ -245,6 +245,6 @@ def test_stop_ends_the_run_with_a_checkpoint(browser: Browser, live: TinyRun, ur
     with opened(browser, url, allowed=["net::ERR", *ASKS_TOKEN]) as page:
         assert "stopping" in act(page, "Stop", "Stop the run")
         assert live.process is not None
-        live.process.communicate(timeout=200)
+        live.process.wait(200)
         expect(page.locator(".freshness")).to_contain_text("Reconnecting", timeout=SLOW_MS)
     assert list((live.run_dir / "checkpoints").iterdir())

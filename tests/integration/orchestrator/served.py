@@ -1,7 +1,6 @@
 """The annotators' page of one run directory, as `headrace annotate` starts it."""
 
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from headrace.wire.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import RunTable
 from tests.http_tokens import remember
+from tests.warm.start import Process, start
 
 
 class Served:
@@ -24,7 +24,7 @@ class Served:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.port = run_dir, pick_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Process | None = None
         make_tokens(RunPaths(run_dir).tokens)
         remember(self.url, token_of(RunPaths(run_dir).tokens, Role.ANNOTATOR))
         (run_dir / "config").mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ class Served:
         config = str(self.run_dir / "config" / "orchestrator.json")
         argv = python("headrace.services.orchestrator", "--annotate", "--config", config, "--port", str(self.port))
         with (self.run_dir / "log").open("ab") as log:
-            self._child = subprocess.Popen(argv, env=child_environment(inherited(), threads=1), stdout=log, stderr=log)
+            self._child = start(argv, env=child_environment(inherited(), threads=1), out=log, err=log)
         end = time.monotonic() + 60
         while time.monotonic() < end:
             assert self._child.poll() is None, (self.run_dir / "log").read_text()
