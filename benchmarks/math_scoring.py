@@ -22,7 +22,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from headrace.services.reward.scorers import Context, Sample, build_scorer
+from headrace.services.reward.scorer import Context, Sample
+from headrace.services.reward.scorers.registry import build_scorer
 
 EXPRESSIONS: list[tuple[str, list[str], list[str]]] = [
     (r"2\sqrt{3}", [r"2\sqrt{3}", r"\sqrt{12}", r"\sqrt{3}\cdot 2"], [r"3\sqrt{2}", r"\sqrt{6}", "12"]),

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.services.reward.rubric.rubrics import Rubrics, context_of
-from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, registry
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorers import registry
 from headrace.services.reward.settings import RewardTable
 
 Script = Callable[[Sequence[Sample]], Sequence[Any]]

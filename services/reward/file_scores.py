@@ -16,7 +16,7 @@ from headrace.services.reward.http_api import ScoreSample, sample_of
 from headrace.services.reward.rubric.circuit import CircuitOpenError, ScorerOutageError
 from headrace.services.reward.rubric.rubric import Result
 from headrace.services.reward.rubric.rubrics import Rubrics
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample
 from headrace.services.reward.threads import widen_threads
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic

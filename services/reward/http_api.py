@@ -11,7 +11,7 @@ from headrace.services.reward.rubric.circuit import CircuitOpenError, ScorerOuta
 from headrace.services.reward.rubric.rubric import Result
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.scorer_slot import ScorerSlot
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.http import BodyLimits, act_refusals, read_refusals
 from headrace.wire.json_text import is_text

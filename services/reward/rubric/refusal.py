@@ -5,7 +5,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from headrace.services.reward.scorers import Sample, Verdict
+from headrace.services.reward.scorer import Sample, Verdict
 
 KINDS = ("not_a_number", "not_finite", "out_of_range", "bad_token_scores", "missing")
 """Why a verdict is refused; a metric label."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace.services.reward.rubric.combine import MemberValue, combine, problem, token_weights
 from headrace.services.reward.rubric.refusal import is_finite_number
 from headrace.services.reward.rubric.scorer_slot import Judged, ScorerSlot
-from headrace.services.reward.scorers import Sample, Verdict
+from headrace.services.reward.scorer import Sample, Verdict
 from headrace.services.reward.settings import CombinationTable, ScorerTable
 from headrace.wire.errors import ConfigError
 

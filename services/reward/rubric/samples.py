@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.services.reward.rubric.rubric import Result
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample
 from headrace.wire.contracts import PromptGroup, Rollout, RolloutGroup, Score
 
 _REASON_LENGTH = 500

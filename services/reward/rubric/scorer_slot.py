@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from headrace.services.reward import metrics
 from headrace.services.reward.rubric.circuit import Circuit, CircuitOpenError, Failure, ScorerBrokenError, State
 from headrace.services.reward.rubric.refusal import refusal
-from headrace.services.reward.scorer import ScorerDownError
-from headrace.services.reward.scorers import Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Sample, Scorer, ScorerDownError, Verdict
 from headrace.services.reward.scorers.rules.functions import said
 from headrace.wire import tracing
 from headrace.wire.telemetry import get_logger

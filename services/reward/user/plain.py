@@ -1,10 +1,8 @@
 """`module:function`: a function of one completion, `function(completion, **columns, **options) -> float`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.user.calls import about, find, plain, settled
 from headrace.services.reward.user.messages import messages_of
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, refused, verdict
 
@@ -25,7 +23,7 @@ class PlainScorer(UserScorer):
     """
 
     def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
-        super().__init__("headrace.services.reward.user.plain:serve", {"target": target}, context)
+        super().__init__("headrace.services.reward.user.child.plain:serve", {"target": target}, context)
         self._options = dict(options)
 
     def problem(self, columns: Mapping[str, object]) -> str | None:
@@ -55,15 +53,3 @@ class PlainScorer(UserScorer):
             columns = {**columns, _MESSAGES: _PROMISED}
         own = {key: value for key, value in columns.items() if key != PROMPT_MESSAGES or key in names}
         return own | self._options
-
-
-def serve(target: str) -> Callable[[dict[str, object]], dict[str, object]]:
-    """What a worker runs."""
-    function = find(target)
-
-    def answer(job: dict[str, Any]) -> dict[str, object]:
-        if "about" in job:
-            return about(function)
-        return {"value": plain(settled(function(job["completion"], **job["keywords"])))}
-
-    return answer

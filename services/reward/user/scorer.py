@@ -11,7 +11,8 @@ from typing import Any
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.user.calls import signature
-from headrace.services.reward.workers import JobDiedError, JobError, JobTimeoutError, WorkerPool
+from headrace.services.reward.workers.errors import JobDiedError, JobError, JobTimeoutError
+from headrace.services.reward.workers.pool import WorkerPool
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger

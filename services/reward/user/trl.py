@@ -5,12 +5,11 @@ means that it does not apply to that sample. Source: TRL documentation, GRPO Tra
 `trainer_state` is absent: scorers know no trainer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.user.calls import about, find, numbers, plain, settled
 from headrace.services.reward.user.messages import chat_of
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, by_group, verdict
 
@@ -32,7 +31,7 @@ class TrlScorer(UserScorer):
 
     def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
         arguments = {"target": target, "options": dict(options)}
-        super().__init__("headrace.services.reward.user.trl:serve", arguments, context)
+        super().__init__("headrace.services.reward.user.child.trl:serve", arguments, context)
         self._options = dict(options)
 
     def problem(self, columns: Mapping[str, object]) -> str | None:
@@ -76,35 +75,3 @@ def _job(samples: Sequence[Sample]) -> dict[str, object]:
         "completion_ids": None if None in ids else ids,
         "columns": {name: [one.columns.get(name) for one in samples] for name in names},
     }
-
-
-def serve(target: str, options: dict[str, object]) -> Callable[[dict[str, object]], dict[str, object]]:
-    """What a worker runs."""
-    function = find(target)
-    described = about(function)
-    taken = described["parameters"] or []
-    takes_all = any(kind == Parameter.VAR_KEYWORD for _, kind, _ in taken)
-    names = {name for name, _, _ in taken}
-
-    def answer(job: dict[str, Any]) -> dict[str, object]:
-        if "about" in job:
-            return described
-        metrics: dict[str, float] = {}
-
-        def log_metric(name: str, value: object) -> None:
-            metrics.update(numbers({name: value}))
-
-        offered = job.pop("columns") | options | job | {"log_extra": _forget, "log_metric": log_metric}
-        if offered["completion_ids"] is None:
-            del offered["completion_ids"]
-        given = offered if takes_all else {key: value for key, value in offered.items() if key in names}
-        values = settled(function(**given))
-        if isinstance(values, str | bytes | Mapping):
-            raise TypeError(f"it returned {type(values).__name__}, not a list of numbers")
-        return {"values": [plain(value) for value in values], "metrics": metrics}
-
-    return answer
-
-
-def _forget(*_: object) -> None:
-    """TRL's table of completions has further columns; here there is none."""

@@ -11,11 +11,10 @@ included; a function that looks for the answer in the text then also finds what 
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.user.calls import about, find, numbers, plain, settled
 from headrace.services.reward.user.scorer import Call, UserScorer, by_group, refused, verdict
 
 _ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
@@ -31,7 +30,7 @@ class VerlScorer(UserScorer):
     """One call a sample, or one a group for the batch form."""
 
     def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
-        super().__init__("headrace.services.reward.user.verl:serve", {"target": target}, context)
+        super().__init__("headrace.services.reward.user.child.verl:serve", {"target": target}, context)
         self._options = dict(options)
 
     @property
@@ -81,30 +80,3 @@ def _ground_truth(columns: Mapping[str, object]) -> object:
             column = json.loads(column)
     found = column.get("ground_truth") if isinstance(column, Mapping) else None
     return columns.get("answer") if found is None else found
-
-
-def serve(target: str) -> Callable[[dict[str, object]], dict[str, object]]:
-    """What a worker runs."""
-    function = find(target)
-
-    def answer(job: dict[str, Any]) -> dict[str, object]:
-        if "about" in job:
-            return about(function)
-        keywords = job["keywords"]
-        found = settled(function(**keywords))
-        if "solution_strs" not in keywords:
-            return {"scores": [_one(found)]}
-        if isinstance(found, str | bytes | Mapping):
-            raise TypeError(f"it returned {type(found).__name__}, not a list of scores")
-        return {"scores": [_one(one) for one in found]}
-
-    return answer
-
-
-def _one(found: object) -> dict[str, object]:
-    if not isinstance(found, Mapping):
-        return {"score": plain(found), "parts": {}}
-    if "score" not in found:
-        raise KeyError(f"its dict has no 'score', only {', '.join(map(str, found))}")
-    rest = {key: value for key, value in found.items() if key != "score"}
-    return {"score": plain(found["score"]), "parts": numbers(rest)}

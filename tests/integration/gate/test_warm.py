@@ -10,11 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.supervisor.fork_server.client import can_fork
 from tests.waiting import until
 from tests.warm.forked import Forked
 from tests.warm.start import COLD, Process, python, start
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.skipif(not can_fork(), reason="there is no fork server on this system")
 
 
 def begun(tmp_path: Path, module: str, *arguments: str, cold: bool = False, **variables: str) -> tuple[Process, Path]:

@@ -9,8 +9,7 @@ import pytest
 
 from headrace.services.reward.file_scores import score_file
 from headrace.services.reward.rubric.circuit import ScorerOutageError
-from headrace.services.reward.scorer import ScorerDownError
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample, ScorerDownError
 from headrace.wire.errors import DataError
 from tests.reward_scorers import install, rubrics, scripted
 

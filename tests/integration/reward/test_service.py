@@ -10,8 +10,7 @@ import pytest
 from headrace.services.reward.request_limiter import RequestLimiter
 from headrace.services.reward.rubric.circuit import ScorerOutageError
 from headrace.services.reward.rubric.rubrics import Rubrics
-from headrace.services.reward.scorer import ScorerDownError
-from headrace.services.reward.scorers import Sample, Verdict
+from headrace.services.reward.scorer import Sample, ScorerDownError, Verdict
 from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
 from headrace.wire.contracts.codec import group_to_pb

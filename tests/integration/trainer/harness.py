@@ -254,7 +254,7 @@ def stop_while_it_waits(stage):
 def live(settings, *, stop_at=None, **orchestrator):
     """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it)."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.integration.trainer.preload"])
+    context.set_forkserver_preload(["tests.integration.trainer.preload", "pandas"])
     process = context.Process(
         target=one_life, args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness, orchestrator)
     )

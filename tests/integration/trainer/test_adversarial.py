@@ -7,7 +7,8 @@ import torch
 
 from headrace.model.tiny_models import character_tokenizer, write_model
 from headrace.services.reward.rubric.samples import samples_of
-from headrace.services.reward.scorers import Context, build_scorer
+from headrace.services.reward.scorer import Context
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import load_learner

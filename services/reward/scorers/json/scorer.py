@@ -14,7 +14,8 @@ from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.json.check import Checker
 from headrace.services.reward.scorers.rules.builtin import column
 from headrace.services.reward.scorers.rules.functions import said as said_by
-from headrace.services.reward.workers import JobDiedError, JobError, JobTimeoutError, WorkerError, WorkerPool
+from headrace.services.reward.workers.errors import JobDiedError, JobError, JobTimeoutError, WorkerError
+from headrace.services.reward.workers.pool import WorkerPool
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.settings import Table

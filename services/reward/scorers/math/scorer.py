@@ -17,7 +17,8 @@ from headrace.services.reward.scorers.answers.formulas import as_latex
 from headrace.services.reward.scorers.math.reading import ExtractedAnswer, ReferenceAnswer, Refusal, read_key, read_said
 from headrace.services.reward.scorers.rules.builtin import column
 from headrace.services.reward.scorers.rules.functions import said as said_by
-from headrace.services.reward.workers import JobDiedError, JobTimeoutError, WorkerError, WorkerPool
+from headrace.services.reward.workers.errors import JobDiedError, JobTimeoutError, WorkerError
+from headrace.services.reward.workers.pool import WorkerPool
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.settings import Table

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
-from headrace.services.reward.workers import WorkerPool
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.workers.pool import WorkerPool
 from tests.variants import keep
 
 pytest.importorskip("math_verify")

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from benchmarks.math_scoring import EXPRESSIONS, SETS
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample
 from tests.integration.reward.math.test_math import SYMBOLIC, gsm8k, math_scorer, sample
 from tests.unit.services.reward.scorers.test_math_forms import RESTATED, UNEVALUATED, WORKED_OUT
 from tests.unit.services.reward.scorers.test_math_reading import LOOKS

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.services.reward.sandbox import SandboxOutcome, slot
 from headrace.services.reward.scorer import Context, ScorerDownError
-from headrace.services.reward.scorers import build_scorer
 from headrace.services.reward.scorers.code.scorer import CodeOptions, CodeScorer
+from headrace.services.reward.scorers.registry import build_scorer
 from tests.integration.reward.endpoint.scripted import Answer, Request, answer, ok, scripted
 from tests.integration.reward.sandbox.conftest import Bench, end_sandbox, sample
 

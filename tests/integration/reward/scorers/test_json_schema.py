@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
 
 PERSON = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}

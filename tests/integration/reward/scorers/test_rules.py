@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.services.reward.scorers import Context, Sample, Verdict, build_scorer
+from headrace.services.reward.scorer import Context, Sample, Verdict
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
 
 

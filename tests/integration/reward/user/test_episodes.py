@@ -14,7 +14,8 @@ from pydantic import JsonValue
 from headrace.services.reward.conversation import Message
 from headrace.services.reward.http_api import ScoreSample, sample_of
 from headrace.services.reward.rubric.samples import samples_of
-from headrace.services.reward.scorers import Context, Sample, Scorer, build_scorer
+from headrace.services.reward.scorer import Context, Sample, Scorer
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.user.messages import with_call_ids
 from headrace.wire.contracts import Segment
 from tests import builders

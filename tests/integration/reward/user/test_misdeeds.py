@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.reward.scorers import Context, Scorer, build_scorer
+from headrace.services.reward.scorer import Context, Scorer
+from headrace.services.reward.scorers.registry import build_scorer
 from tests.integration.reward.user.test_user_scorers import samples
 from tests.leftovers import left_running
 from tests.waiting import until_async

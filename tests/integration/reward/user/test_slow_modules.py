@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.reward.scorers import Context, build_scorer
+from headrace.services.reward.scorer import Context
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.user import scorer
 from headrace.wire.errors import ConfigError
 

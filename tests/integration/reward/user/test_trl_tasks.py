@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 from headrace.services.reward.rubric.rubrics import Rubrics, context_of
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample
 from headrace.services.reward.settings import RewardTable
 
 DOCS = Path(__file__).parents[4] / "docs" / "rewards-yours.md"

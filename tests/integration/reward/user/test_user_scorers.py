@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.services.reward.scorers import Context, Sample, Scorer, Verdict, build_scorer
+from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
 from headrace.wire.users_code import Bug
 from tests.integration.reward.endpoint.scripted import answer, scripted

@@ -15,7 +15,8 @@ pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed"
 from headrace.config.data import DataTable
 from headrace.data.presets import prompt_of
 from headrace.data.rows import DataRow, read_rows
-from headrace.services.reward.scorers import Context, Sample, Scorer, build_scorer
+from headrace.services.reward.scorer import Context, Sample, Scorer
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
 
 SUMS = """

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from headrace.services.reward.workers import WorkerPool
+from headrace.services.reward.workers.pool import WorkerPool
 
 
 async def hold(fork: bool, file: Path) -> None:

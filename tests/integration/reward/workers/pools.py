@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.services.reward.workers import (
-    WorkerPool,
-)
+from headrace.services.reward.workers.pool import WorkerPool
 
 HERE = Path(__file__).parent
 both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "forked"])

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.reward.workers import (
-    JobError,
-    JobStarvedError,
-    JobTimeoutError,
-)
+from headrace.services.reward.workers.errors import JobError, JobStarvedError, JobTimeoutError
 from tests.integration.reward.workers.pools import a_pool, both_ways, forked_first, is_alive
 from tests.waiting import until_async
 

@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.services.reward.scorer import ScorerDownError
-from headrace.services.reward.workers import (
-    JobDiedError,
-    JobLostError,
-    JobTimeoutError,
-)
+from headrace.services.reward.workers.errors import JobDiedError, JobLostError, JobTimeoutError
 from headrace.wire.errors import ConfigError
 from tests.integration.reward.workers.pools import HERE, a_pool, both_ways, forked_first, is_alive, parent_of
 from tests.waiting import until_async

@@ -9,8 +9,7 @@ import pytest
 from headrace.services.reward.http_api import LIMITS, MAX_BYTES, HttpScorer, add_routes
 from headrace.services.reward.request_limiter import RequestLimiter
 from headrace.services.reward.rubric.rubrics import Rubrics
-from headrace.services.reward.scorer import ScorerDownError
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample, ScorerDownError
 from headrace.wire.http import HttpPolicy, admin_app
 from tests.reward_scorers import install, rubrics, scripted
 

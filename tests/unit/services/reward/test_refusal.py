@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headrace.services.reward.rubric.refusal import KINDS, refusal
-from headrace.services.reward.scorers import Sample, Verdict
+from headrace.services.reward.scorer import Sample, Verdict
 
 TEXT = Sample(prompt="p", completion="c")
 IDS = Sample(

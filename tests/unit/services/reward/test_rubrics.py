@@ -8,8 +8,7 @@ import pytest
 from headrace.services.reward import metrics
 from headrace.services.reward.rubric.circuit import TRIES, CircuitOpenError
 from headrace.services.reward.rubric.rubrics import Rubrics
-from headrace.services.reward.scorer import ScorerDownError
-from headrace.services.reward.scorers import Sample, Verdict
+from headrace.services.reward.scorer import Sample, ScorerDownError, Verdict
 from headrace.wire.errors import ConfigError
 from tests.reward_scorers import install, rubrics, scripted
 from tests.virtual_time import run_in_own_time

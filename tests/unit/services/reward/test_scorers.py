@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from headrace.services.reward.scorers import BUILT_IN, Context, build_scorer
+from headrace.services.reward.scorer import Context
+from headrace.services.reward.scorers.registry import BUILT_IN, build_scorer
 from headrace.wire.errors import ConfigError
 
 
@@ -22,8 +23,20 @@ def test_rules_and_math_need_neither_torch_nor_sympy_to_be_built() -> None:
     names = ["exact_match", "numeric", "boxed", "repetition", "math"]
     assert set(names) <= set(BUILT_IN)
     code = (
-        "import sys; from headrace.services.reward.scorers import Context, build_scorer\n"
+        "import sys; from headrace.services.reward.scorer import Context\n"
+        "from headrace.services.reward.scorers.registry import build_scorer\n"
         f"for name in {names}: build_scorer(name, {{}}, Context(component=name))\n"
         "assert not {'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_worker_imports_what_its_jobs_need_alone() -> None:
+    """There are as many as `reward.workers`, and each is started anew after a hang."""
+    code = (
+        "import sys, headrace.services.reward.workers.child, headrace.services.reward.scorers.json.child\n"
+        "from headrace.services.reward.user.child import plain, trl, verl\n"
+        "found = {'numpy', 'pydantic', 'structlog', 'prometheus_client', 'redis', 'grpc'} & set(sys.modules)\n"
+        "assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.services.reward.scorer import ScorerDownError
-from headrace.services.reward.scorers import Context, Scorer, build_scorer
+from headrace.services.reward.scorer import Context, Scorer, ScorerDownError
 from headrace.services.reward.scorers.models import discriminator as module
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
 from tests.unit.services.reward.models.test_reward_model import alone, ids_of, samples, write_folder
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from headrace.services.reward.http_api import ScoreSample, sample_of
 from headrace.services.reward.rubric.samples import samples_of
-from headrace.services.reward.scorers import Sample
+from headrace.services.reward.scorer import Sample
 from headrace.wire.contracts import Episode, Segment
 from tests import builders
 from tests.unit.services.reward.models.test_reward_model import alone, scored, write_folder

@@ -18,7 +18,8 @@ from headrace.data.examples import RankedPair
 from headrace.model.tiny_models import character_tokenizer
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.samples import samples_of
-from headrace.services.reward.scorers import Context, Sample, Verdict, build_scorer
+from headrace.services.reward.scorer import Context, Sample, Verdict
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.settings import RewardTable
 from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.builders import VOCAB, scored_group, tiny_config, tiny_folder

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.services.reward.rubric.samples import samples_of
-from headrace.services.reward.scorers import Context, Verdict, build_scorer
+from headrace.services.reward.scorer import Context, Verdict
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.contracts import Episode
 from tests import builders
 

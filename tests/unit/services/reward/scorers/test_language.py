@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from headrace.services.reward.scorers import Context, Sample, Scorer, build_scorer
+from headrace.services.reward.scorer import Context, Sample, Scorer
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.scorers.rules.language_pieces import pieces
 from headrace.wire.errors import ConfigError
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.services.reward.user import plain, trl, verl
 from headrace.services.reward.user.calls import about, find, signature
+from headrace.services.reward.user.child import plain, trl, verl
 from headrace.wire.errors import ConfigError
 
 MODULE = """

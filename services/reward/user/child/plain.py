@@ -1,0 +1,18 @@
+"""`module:function` in a worker: one call a sample."""
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.services.reward.user.calls import about, find, plain, settled
+
+
+def serve(target: str) -> Callable[[dict[str, object]], dict[str, object]]:
+    """What a worker runs."""
+    function = find(target)
+
+    def answer(job: dict[str, Any]) -> dict[str, object]:
+        if "about" in job:
+            return about(function)
+        return {"value": plain(settled(function(job["completion"], **job["keywords"])))}
+
+    return answer
