@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headrace.run import preload
-from headrace.supervisor.fork_server.client import ForkServer, can_fork
+from headrace.supervisor.fork_server.client import ForkServer, ForkServerError, can_fork
 from headrace.supervisor.once import child_environment
 from headrace.wire.lifecycle import die_with_parent
 from tests.warm.forked import Forked
@@ -52,11 +52,19 @@ def start(
     """
     env = dict(os.environ if env is None else env)
     argv = python("tests.warm.run", Path.cwd(), *command[3:])
-    if cold or not _may_fork(argv, env):
-        return subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=die_with_parent
-        )
-    return Forked(_warm().server.start_and_wait(argv, env, (out.fileno(), err.fileno())), command)
+    if not cold and _may_fork(argv, env):
+        try:
+            return Forked(_warm().server.start_and_wait(argv, env, (out.fileno(), err.fileno())), command)
+        except ForkServerError as error:
+            # Its end is no matter of the test that finds it; the next process begins with a new one.
+            sys.stderr.write(f"executed, for a new fork server of the tests is needed: {error}\n")
+            stop()
+        except BaseException:
+            stop()  # With what it was asked for: the next one that asks would be given that process.
+            raise
+    return subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=die_with_parent
+    )
 
 
 def stop() -> None:

@@ -19,6 +19,12 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.skipif(not can_fork(), reason="there is no fork server on this system")
 
 
+@pytest.fixture(autouse=True)
+def _forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all other tests execute their processes."""
+    monkeypatch.delenv(COLD, raising=False)
+
+
 def begun(tmp_path: Path, module: str, *arguments: str, cold: bool = False, **variables: str) -> tuple[Process, Path]:
     """A process of the module, and the file that it writes to."""
     path = tmp_path / f"out-{cold}"
@@ -85,3 +91,15 @@ def test_both_begin_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     words = ["--x", "1"]
     assert seen[0] == seen[1]
     assert seen[0] == ["__main__", words, ["-P", "-m", "tests.integration.gate.shows", *words], str(tmp_path), "2", ""]
+
+
+def test_a_server_that_was_killed_costs_one_fork(tmp_path: Path) -> None:
+    begun(tmp_path, "headrace", "--help")[0].wait(120)
+    (server,) = [one for one in psutil.Process().children() if "pytest's fork server" in " ".join(one.cmdline())]
+    server.kill()
+    kinds = []
+    for _ in range(2):
+        process, path = begun(tmp_path, "headrace", "algorithms")
+        assert process.wait(120) == 0, path.read_text()
+        kinds.append(type(process))
+    assert kinds == [subprocess.Popen, Forked]
