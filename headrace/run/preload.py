@@ -34,5 +34,5 @@ def begin_fork_server(config: RunFile, env: dict[str, str]) -> ForkServer | None
 
 
 def later() -> list[str]:
-    """Modules that those import as they run: pyarrow imports pandas, where it is installed, for its first array."""
+    """What the services import only as they run: pyarrow imports pandas, where it is installed, for its first array."""
     return ["transformers.tokenization_utils_tokenizers", *(["pandas"] if find_spec("pandas") else [])]

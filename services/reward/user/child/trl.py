@@ -8,7 +8,12 @@ from headrace.services.reward.user.calls import about, find, numbers, plain, set
 
 
 def serve(target: str, options: dict[str, object]) -> Callable[[dict[str, object]], dict[str, object]]:
-    """What a worker runs."""
+    """Finds the function; returns what answers a job of it.
+
+    `{"prompts", "completions", "completion_ids", "columns"}`, a group's -> `{"values": [...], "metrics": {...}}`;
+    `{"about": True}` -> its signature and version. `options` are further keywords. Raises ConfigError if there is no
+    such function; in a job TypeError if it returns no list, and what it raises.
+    """
     function = find(target)
     described = about(function)
     taken = described["parameters"] or []

@@ -7,7 +7,12 @@ from headrace.services.reward.user.calls import about, find, numbers, plain, set
 
 
 def serve(target: str) -> Callable[[dict[str, object]], dict[str, object]]:
-    """What a worker runs."""
+    """Finds the function; returns what answers a job of it.
+
+    `{"keywords": {...}}` -> `{"scores": [{"score", "parts"}]}`, one a sample where the keywords have `solution_strs`;
+    `{"about": True}` -> its signature and version. Raises ConfigError if there is no such function; in a job TypeError
+    or KeyError if it returns no score, and what it raises.
+    """
     function = find(target)
 
     def answer(job: dict[str, Any]) -> dict[str, object]:
