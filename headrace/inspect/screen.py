@@ -106,7 +106,7 @@ _STEP_PARTS = (
     ("trained tokens/s", TRAINED, ",.0f"),
     ("MFU", MFU, ".1%"),
 )
-_OLD_SHARE = 0.05
+_OLD_SHARE, _NO_ANSWERS = 0.05, 0.5
 """Less is not worth a word."""
 
 
@@ -117,6 +117,8 @@ def step_line(row: Mapping[str, JsonValue]) -> str:
     parts += [f"{name} {numbers[key]:{form}}" for name, key, form in _STEP_PARTS if key in numbers]
     if numbers.get("stale_tokens_share", 0.0) > _OLD_SHARE:
         parts.append(f"{numbers['stale_tokens_share']:.0%} of the tokens too old to be trained")
+    if numbers.get("reward_no_answer_share", 0.0) > _NO_ANSWERS:
+        parts.append(f"{numbers['reward_no_answer_share']:.0%} of the rollouts give no answer that a scorer reads")
     if numbers.get("abstained"):
         parts.append(f"{numbers['abstained']:g} rollouts abstained")
     return "  ".join(parts) + ("  (replayed)" if row.get("replayed") else "")

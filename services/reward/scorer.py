@@ -6,9 +6,9 @@ file. A verdict is a number, or an abstention with its reason; never a zero in p
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ from headrace.wire.users_code import Bug
 
 T = TypeVar("T", bound=Table)
 
+Reads = Literal["answer", "all", "sampled"]
+"""What a scorer sees of a completion: the answer behind the thoughts, all of it with the tag by which its prompt opened
+them, or what was sampled."""
+Place = Literal["", "tag", "box", "mark", "label", "line"]
+"""Where an answer stands; empty = in any of these."""
 WIDEST = 1000.0
 """Scores of a scorer that declares no range must lie within this distance of 0."""
 
@@ -52,6 +57,19 @@ class Sample:
     """A limit of tokens or turns cut it off."""
     episode: Episode | None = None
     """Messages and reward of an environment; then `completion` is the policy's last message."""
+    opened_by: str = ""
+    """The tag by which the prompt leaves a thought open; empty = it opens none."""
+    answer_start: int | None = 0
+    """Characters of the completion that are thoughts; None = a thought never closed: there is no answer."""
+
+    def seen(self, reads: Reads) -> "Sample":
+        """The sample with that part of its completion which a scorer reads."""
+        if reads == "answer" and self.answer_start != 0:
+            answer = "" if self.answer_start is None else self.completion[self.answer_start :]
+            return replace(self, completion=answer, opened_by="", answer_start=0)
+        if reads == "all" and self.opened_by:
+            return replace(self, completion=self.opened_by + self.completion, opened_by="")
+        return self
 
     @property
     def conversation(self) -> Conversation | None:
@@ -146,6 +164,8 @@ class Context:
     """Folder of the user's own modules."""
     allow_hosts: tuple[str, ...] = ()
     """host or host:port that may be called although it is private or loopback."""
+    place: Place = ""
+    """Where scorers of answers look for one."""
 
     def options(self, kind: type[T], given: Mapping[str, object]) -> T:
         """The scorer's own options, checked; raises ConfigError naming scorer, key and what is wrong."""
@@ -166,6 +186,8 @@ class Scorer(ABC):
     low: float = -WIDEST
     high: float = WIDEST
     """A value out of this range is refused."""
+    reads: Reads = "sampled"
+    """What it sees of a completion, unless its table says otherwise."""
     checked_by_loading: bool = False
     """A dry run loads it, and asks `problem` then: for scorers whose faults show only so, such as the user's code."""
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from headrace.services.reward.scorer import Place
+from headrace.wire.reasoning import TAGS
 from headrace.wire.settings import ServiceSettings, Table
 
 Combination = Literal["weighted_sum", "mean", "product", "min", "median", "gate"]
@@ -41,6 +43,10 @@ class ScorerTable(CombinationTable):
     """For `gate`: smallest value that opens the gate."""
     optional: bool = False
     """If it abstains, the score is that of the others; otherwise the whole score abstains."""
+    text: Literal["answer", "all"] | None = None
+    """What it sees of a completion: the `answer` behind the thoughts, or `all`, with the tag by which the prompt opened
+    them; none = what suits it: the answer for `math`, `numeric`, `boxed`, `exact_match`, `code`, `json_schema` and
+    judges, all for `format`, and for the others what was sampled."""
     options: dict[str, object] = Field(default_factory=dict)
     """Options of the scorer itself, e.g. `pattern` of `format`."""
     members: tuple["ScorerTable", ...] = ()
@@ -57,8 +63,8 @@ class ScorerTable(CombinationTable):
             raise ValueError("name = 'ensemble' and `members` go together: give [[reward.scorers.members]]")
         if self.name != "ensemble" and (self.combination, self.gate_value, self.quorum) != _PLAIN:
             raise ValueError(f"combination, gate_value and quorum are an ensemble's, not those of {self.name!r}")
-        if self.name == "ensemble" and (self.range is not None or self.options):
-            raise ValueError("an ensemble has neither range nor options of its own: give them to its members")
+        if self.name == "ensemble" and (self.range is not None or self.options or self.text):
+            raise ValueError("an ensemble has neither range nor options nor text of its own: give them to its members")
         if self.range is not None and not self.range[0] <= self.range[1]:
             raise ValueError(f"range = {list(self.range)}: the lowest value comes first")
         return self
@@ -80,6 +86,12 @@ class RewardTable(CombinationTable):
     """Rubrics by task name."""
     task_column: str = "data_source"
     """The data column that holds the task name."""
+    reasoning_tags: tuple[str, ...] = TAGS
+    """The tags between which the model thinks: what stands up to the last closing one is no answer, and a thought that
+    never closes has none. `[]` = the model has no thoughts."""
+    answer: Place = ""
+    """Where `math`, `numeric`, `exact_match` find an answer: `tag` (the last `<answer>`), `box` (the last `\\boxed`),
+    `mark` (the last `####`), `label` (the last `Answer:`) or `line` (the last one); empty = the first that there is."""
     path: Path | None = None
     """Folder of the user's own modules, last on the import path."""
     replicas: int = Field(1, ge=1)
@@ -100,6 +112,13 @@ class RewardTable(CombinationTable):
     """Further host names under which `POST /score` may be requested, such as `reward` where containers call it so."""
     allow_hosts: tuple[str, ...] = ()
     """`host` or `host:port` of endpoints that scorers may call although their address is private or loopback."""
+
+    @field_validator("reasoning_tags")
+    @classmethod
+    def _are_two(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        if tags and (len(tags) != 2 or not all(tags) or tags[0] == tags[1]):
+            raise ValueError(f"reasoning_tags = {list(tags)}: give the opening and the closing tag, or [] for none")
+        return tags
 
 
 class RewardSettings(ServiceSettings):

@@ -15,6 +15,9 @@ TOKENS = Counter(
     "Tokens by kind: generated (completions), prompt (a group's prompt counts once), recomputed (under new weights).",
     ["kind"],
 )
+PADDING = Counter(
+    "headrace_rollout_padding_tokens", "Padding tokens that the policy sampled within answers; texts leave them out."
+)
 DECODE_SECONDS = Counter("headrace_rollout_decode_seconds", "Time spent in decode steps.")
 BUSY_SECONDS = Counter("headrace_rollout_busy_seconds", "Time in which the engine had work.")
 IN_FLIGHT_GROUPS = Gauge("headrace_rollout_groups_in_flight", "Groups taken and not yet settled.")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from headrace.services.rollout import metrics
 from headrace.services.rollout.engines.protocol import Completion
 from headrace.wire.contracts import FinishReason
 from headrace.wire.errors import ConfigError
@@ -20,9 +21,14 @@ class TextDecoder:
             raise ConfigError(f"model.path: {model_path} has no readable tokenizer: {error}") from error
 
     def decode(self, completion: Completion) -> str:
-        """The completion's text without its stop token and without special tokens."""
+        """The completion's text without its stop token; padding within it is left out and counted.
+
+        Other special tokens stay: a model may write its thoughts and calls between such.
+        """
         ids = completion.token_ids
         if completion.finish_reason is FinishReason.STOP:
             ids = ids[:-1]
-        text: str = self.tokenizer.decode(ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        kept = ids[ids != self.tokenizer.pad_token_id] if self.tokenizer.pad_token_id is not None else ids
+        metrics.PADDING.inc(len(ids) - len(kept))
+        text: str = self.tokenizer.decode(kept.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text

@@ -150,6 +150,7 @@ OF_STEP = MappingProxyType(
             "kept_share": ("", "Share of the rollouts that remain in the loss after masking."),
             "abstained": ("_rollouts", "Rollouts of the batch without a score, which are not trained."),
             "completion_length_mean": ("_tokens", "Mean length of the completions."),
+            "reward_no_answer_share": ("", "Share of completions in which a scorer found no answer where it looks."),
             "truncated_share": ("", "Share of completions that were cut at the length limit."),
             "logprob_gap_max": ("_nats", "Largest |trainer - engine| logprob of new tokens."),
             "logprob_gap_mean": ("_nats", "Mean |trainer - engine| logprob of new tokens."),

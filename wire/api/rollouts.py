@@ -75,6 +75,8 @@ class RolloutView(ApiModel):
 
     rollout_index: int | None
     completion: str
+    answer_start: int | None
+    """Characters of the completion that are thoughts; -1: a thought never closed, there is no answer."""
     reward: float | None
     advantage: float | None
     token_score: float | None

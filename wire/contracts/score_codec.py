@@ -4,6 +4,8 @@ from headrace.wire.contracts.arrays import floats_from_bytes, floats_to_bytes
 from headrace.wire.contracts.scores import Score
 from headrace.wire.v1 import message_pb2 as pb
 
+_NO_ANSWER = -1
+
 
 def score_to_pb(score: Score) -> pb.Score:
     """The protobuf form of a score."""
@@ -15,6 +17,7 @@ def score_to_pb(score: Score) -> pb.Score:
         reason=score.reason,
         seconds=score.seconds,
         token_scores=b"" if score.token_scores is None else floats_to_bytes(score.token_scores),
+        answer_start=_NO_ANSWER if score.answer_start is None else score.answer_start,
     )
 
 
@@ -27,4 +30,5 @@ def score_from_pb(raw: pb.Score) -> Score:
         reason=raw.reason,
         seconds=dict(raw.seconds),
         token_scores=floats_from_bytes(raw.token_scores) if raw.token_scores else None,
+        answer_start=None if raw.answer_start == _NO_ANSWER else raw.answer_start,
     )

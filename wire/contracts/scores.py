@@ -25,6 +25,8 @@ class Score:
     token_scores: NDArray[np.float32] | None = None
     """float32 [completion]: rewards of single tokens (process rewards), beside `value`; NaN = this token has none, and
     0 or NaN where masked."""
+    answer_start: int | None = 0
+    """Characters of the rollout's text that are thoughts; None = a thought never closed: there is no answer."""
 
     def __post_init__(self) -> None:
         numbers = [*self.components.values(), *self.seconds.values()]
@@ -32,6 +34,8 @@ class Score:
             numbers.append(self.value)
         if not all(math.isfinite(number) for number in numbers):
             raise ContractError("bad_score", f"{self.rollout_id}: a score is not finite")
+        if self.answer_start is not None and self.answer_start < 0:
+            raise ContractError("bad_score", f"{self.rollout_id}: its answer starts at {self.answer_start}")
         if self.token_scores is not None:
             self._check_tokens(self.token_scores)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EPISODE = "episode"
+NO_ANSWER = -1
+"""`answer_start` of a completion with a thought that never closed."""
 COLUMNS: Mapping[str, str] = {
     "step": "int64",
     "group_index": "int64",
@@ -26,6 +28,7 @@ COLUMNS: Mapping[str, str] = {
     "sample_id": "string",
     "prompt": "string",
     "completion": "string",
+    "answer_start": "int32",  # characters of the completion that are thoughts; -1: no answer; older files lack it
     "reward": "double",  # null: no scorer could score it
     "components": "string",  # JSON: scorer -> score
     "token_score": "double",  # sum of its token scores

@@ -636,6 +636,7 @@ class Score(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     TOKEN_SCORES_FIELD_NUMBER: _builtins.int
+    ANSWER_START_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     value: _builtins.float
     """Means nothing where `abstained`."""
@@ -647,6 +648,8 @@ class Score(_message.Message):
     """float32 [completion]: rewards of single tokens (process rewards), beside `value`; NaN = this token has none; 0 or NaN
     where masked. Empty = none at all.
     """
+    answer_start: _builtins.int
+    """Characters of the rollout's text that are thoughts; -1: a thought never closed, there is no answer."""
     @_builtins.property
     def components(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What each scorer said, by its name; those that abstained are absent."""
@@ -665,10 +668,11 @@ class Score(_message.Message):
         reason: _builtins.str = ...,
         seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         token_scores: _builtins.bytes = ...,
+        answer_start: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstained", b"abstained", "components", b"components", "reason", b"reason", "rollout_id", b"rollout_id", "seconds", b"seconds", "token_scores", b"token_scores", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstained", b"abstained", "answer_start", b"answer_start", "components", b"components", "reason", b"reason", "rollout_id", b"rollout_id", "seconds", b"seconds", "token_scores", b"token_scores", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

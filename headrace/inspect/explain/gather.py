@@ -174,6 +174,7 @@ def _from_message(data: bytes, group_id: str) -> Iterator[dict[str, Any]]:
             "rollout_index": number,
             "prompt": group.prompt.text,
             "completion": rollout.text,
+            "answer_start": rollouts.NO_ANSWER if score.answer_start is None else score.answer_start,
             "reward": score.value,
             "components": score.components,
             "reason": score.reason,

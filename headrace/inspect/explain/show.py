@@ -1,7 +1,8 @@
 """Renders a story for the terminal."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,6 +11,7 @@ from rich.text import Text
 from headrace.inspect.conversation import conversation
 from headrace.inspect.explain.story import Moment, Story
 from headrace.wire.api.episodes import EpisodeView
+from headrace.wire.rundir import rollouts
 
 _LONGEST = 160
 
@@ -61,7 +63,7 @@ def _rollouts(story: Story) -> Table:
             ", ".join(dict.fromkeys(str(span[2]) for span in row["spans"])),
             stale,
             Text(str(row["replica_id"])),
-            Text(_short(str(row["completion"]))),
+            Text(_short(_answer(row))),
         )
     return table
 
@@ -79,7 +81,19 @@ def _details(story: Story) -> Iterator[RenderableType]:
             episode = EpisodeView.model_validate(row["episode"])
             yield from conversation(episode, row["logprobs"] or (), str(row["finish_reason"]))
         else:
-            yield Text(f"completion: {row['completion']}")
+            start = row.get("answer_start")
+            if start:
+                thoughts = row["completion"] if start == rollouts.NO_ANSWER else row["completion"][:start]
+                yield Text(f"thoughts: {thoughts}", style="dim")
+            yield Text(f"completion: {_answer(row)}")
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    """What a rollout says behind its thoughts."""
+    start = row.get("answer_start") or 0
+    if start == rollouts.NO_ANSWER:
+        return "(no answer: a thought never closed)"
+    return str(row["completion"])[start:]
 
 
 def _number(value: object) -> str:

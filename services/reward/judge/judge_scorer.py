@@ -7,13 +7,14 @@ from headrace.services.reward.judge.chat import ChatJudge
 from headrace.services.reward.judge.cost import Cost
 from headrace.services.reward.judge.settings import ChatOptions
 from headrace.services.reward.judge.verdicts import Allowed
-from headrace.services.reward.scorer import Context, Scorer
+from headrace.services.reward.scorer import Context, Reads, Scorer
 
 
 class JudgeScorer(Scorer):
     """A scorer that asks a chat model for verdicts; scores are in 0..1."""
 
     low, high = 0.0, 1.0
+    reads: Reads = "answer"
 
     def __init__(self, options: ChatOptions, context: Context, form: Mapping[str, Allowed]) -> None:
         """`form`: that of a verdict. Raises ConfigError for an endpoint that cannot work or must not be called."""

@@ -29,6 +29,8 @@ class Result:
     token_scores: NDArray[np.float32] | None = None
     versions: dict[str, str] = field(default_factory=dict)
     """Versions that verdicts name themselves, by scorer."""
+    answer_start: int | None = 0
+    """See `Sample.answer_start`."""
 
 
 class Rubric:

@@ -15,6 +15,7 @@ from headrace.services.reward.rubric.scorer_slot import ScorerSlot
 from headrace.services.reward.scorer import Context, Sample, Scorer
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.settings import CombinationTable, RewardTable, ScorerTable
+from headrace.wire.reasoning import answer_start, opened_by
 
 
 class Rubrics:
@@ -75,6 +76,7 @@ class Rubrics:
 
         Samples of one group are given to a scorer together, those of no group one by one.
         """
+        samples = self.seen(samples)
         parts: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         rubrics = [self.rubric_of(sample.columns) for sample in samples]
         for number, (sample, rubric) in enumerate(zip(samples, rubrics, strict=True)):
@@ -89,7 +91,19 @@ class Rubrics:
             if isinstance(some, BaseException):
                 raise some
             results |= dict(zip(numbers, some, strict=True))
-        return [results[number] for number in range(len(samples))]
+        return [
+            dataclasses.replace(results[number], answer_start=sample.answer_start)
+            for number, sample in enumerate(samples)
+        ]
+
+    def seen(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with the border between thoughts and answer, by the tags of the run."""
+        tags, found = self._table.reasoning_tags, []
+        for one in samples:
+            opened = opened_by(one.prompt, one.columns.get("prompt_messages"), tags)
+            start = answer_start(one.completion, tags, opened=bool(opened))
+            found.append(dataclasses.replace(one, opened_by=opened, answer_start=start))
+        return found
 
     def room(self) -> int | None:
         """How many groups may be tried now; None = any number. 0 while a scorer is down."""
@@ -117,7 +131,9 @@ class Rubrics:
     def _member(self, where: str, table: ScorerTable) -> ScorerSlot | Rubric:
         if table.members:
             return self._rubric(f"{where} {table.component}", table, table.members)
-        key = json.dumps([table.name, table.component, table.range, table.options], sort_keys=True, default=str)
+        key = json.dumps(
+            [table.name, table.component, table.range, table.text, table.options], sort_keys=True, default=str
+        )
         if key not in self._slots:
             self._slots[key] = self._slot(table)
         return self._slots[key]
@@ -125,7 +141,7 @@ class Rubrics:
     def _slot(self, table: ScorerTable) -> ScorerSlot:
         scorer = self._build(table)
         circuit = Circuit(table.component, failures_in_row=self._table.failures_in_row, outage_s=self._table.outage_s)
-        return ScorerSlot(table.component, scorer, circuit, value_range=table.range)
+        return ScorerSlot(table.component, scorer, circuit, value_range=table.range, reads=table.text or scorer.reads)
 
     def _build(self, table: ScorerTable) -> Scorer:
         return build_scorer(table.name, table.options, dataclasses.replace(self._context, component=table.component))
@@ -140,5 +156,6 @@ def context_of(table: RewardTable, *, run_dir: Path | None = None) -> Context:
         processes=table.processes,
         user_path=table.path,
         allow_hosts=table.allow_hosts,
+        place=table.answer,
         run_dir=run_dir,
     )

@@ -44,6 +44,7 @@ def _score(rollout: Rollout, result: Result) -> Score:
         reason=result.reason[:_REASON_LENGTH],
         seconds=result.seconds,
         token_scores=result.token_scores,
+        answer_start=result.answer_start,
     )
 
 

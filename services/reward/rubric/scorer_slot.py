@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headrace.services.reward import metrics
 from headrace.services.reward.rubric.circuit import Circuit, CircuitOpenError, Failure, ScorerBrokenError, State
 from headrace.services.reward.rubric.refusal import refusal
-from headrace.services.reward.scorer import Sample, Scorer, ScorerDownError, Verdict
+from headrace.services.reward.scorer import Reads, Sample, Scorer, ScorerDownError, Verdict
 from headrace.services.reward.scorers.rules.functions import said
 from headrace.wire import tracing
 from headrace.wire.telemetry import get_logger
@@ -35,11 +35,12 @@ class ScorerSlot:
         circuit: Circuit,
         *,
         value_range: tuple[float, float] | None = None,
+        reads: Reads = "sampled",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.scorer, self.circuit = name, scorer, circuit
         self.low, self.high = value_range or (scorer.low, scorer.high)
-        self._clock = clock
+        self._reads, self._clock = reads, clock
         self._first = FirstFailures()
         self.ends_at_bugs = False
         """Whether groups without patience count too: those of a file do, those of other callers' requests do not."""
@@ -96,7 +97,7 @@ class ScorerSlot:
 
     async def _ask(self, samples: Sequence[Sample]) -> tuple[tuple[Verdict, ...], Failure]:
         try:
-            found = await self.scorer.score(samples)
+            found = await self.scorer.score([one.seen(self._reads) for one in samples])
             return self._judged(samples, found)
         except ScorerDownError as error:
             return (Verdict.failure(str(error)),) * len(samples), Failure.DOWN

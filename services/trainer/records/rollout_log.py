@@ -81,6 +81,7 @@ def _row(
         shown = None
     return {
         "completion": rollout.text,
+        "answer_start": rollouts.NO_ANSWER if score.answer_start is None else score.answer_start,
         "reward": score.value,
         "components": json.dumps(score.components, sort_keys=True),
         "token_score": None if score.token_scores is None else token_total(score),

@@ -20,6 +20,9 @@ from headrace.wire.telemetry import get_logger
 _STALE_SHARE = 0.05
 """Share of the tokens that arrived, above which the bound on staleness shapes what is learned."""
 _SAY_AGAIN_STEPS = 20
+_FIRST_STEPS = 5
+_MOST = 0.5
+"""Share of a batch without an answer, above which the first steps warn."""
 _SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
 log = get_logger("trainer.rl")
 
@@ -86,6 +89,14 @@ class StepRecord:
                 metrics.STALENESS.observe(lag)
         metrics.show_step(line)
         self._warn_of_stale(step, line)
+        if step <= _FIRST_STEPS and line["reward_no_answer_share"] > _MOST:
+            log.warning(
+                "no_answers",
+                step=step,
+                share=round(line["reward_no_answer_share"], 3),
+                effect="the policy does not write answers as the scorer reads them: such rollouts score 0",
+                way_out="ask for the form in the prompt (docs/rewards.md#answers), or set reward.answer",
+            )
         log.info("step", step=step, **{key: line[key] for key in _SHOWN})
 
     def _warn_of_stale(self, step: int, line: Mapping[str, Any]) -> None:

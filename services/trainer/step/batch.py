@@ -229,6 +229,7 @@ def batch_metrics(groups: Sequence[ScoredGroup], *, version: int, most_lag: int 
         "completion_tokens": int(lengths.sum()),
         "completion_length_mean": float(lengths.mean()),
         "truncated_share": truncated / len(rollouts),
+        "reward_no_answer_share": sum(map(_has_no_answer, (score for _, score, _ in trained))) / len(rollouts),
         "staleness_mean": float(np.mean(lag)),
         "staleness_max": max(lag),
         **length_metrics(groups, version=version, bound=most_lag),
@@ -237,3 +238,8 @@ def batch_metrics(groups: Sequence[ScoredGroup], *, version: int, most_lag: int 
         sampled = sum(rollout.trained_tokens for rollout in rollouts)
         found["token_score_mean"] = sum(token_total(score) for _, score, _ in trained) / sampled
     return found
+
+
+def _has_no_answer(score: Score) -> bool:
+    """Whether a scorer that reads answers found none where it looks for them."""
+    return score.answer_start is None or any(name.endswith(".no_answer") for name in score.components)

@@ -1518,6 +1518,11 @@ export interface components {
             rollout_index: number | null;
             /** Completion */
             completion: string;
+            /**
+             * Answer Start
+             * @description Characters of the completion that are thoughts; -1: a thought never closed, there is no answer.
+             */
+            answer_start: number | null;
             /** Reward */
             reward: number | null;
             /** Advantage */

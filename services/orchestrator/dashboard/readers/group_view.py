@@ -25,6 +25,7 @@ class RolloutRecord(BaseModel):
     sample_id: str | None = None
     prompt: str | None = None
     completion: str | None = None
+    answer_start: int | None = None
     reward: float | None = None
     components: str | None = None
     """JSON: scorer -> score."""
@@ -77,6 +78,7 @@ def _rollout(row: RolloutRecord, decode: Decode) -> RolloutView:
     return RolloutView(
         rollout_index=row.rollout_index,
         completion=row.completion or "",
+        answer_start=row.answer_start,
         reward=number_or_none(row.reward),
         advantage=number_or_none(row.advantage),
         token_score=number_or_none(row.token_score),

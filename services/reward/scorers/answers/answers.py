@@ -1,51 +1,24 @@
-r"""Finds where a text states its final answer: `####`, `\boxed{}`, "the answer is", the last line. Pure."""
+r"""Finds where a text states its answer, in a stated order (see docs/rewards.md), and what stands there. Pure."""
 
 import re
 from dataclasses import dataclass
-from enum import Enum
 
-from headrace.services.reward.scorers.answers.hedges import is_negation
+from headrace.services.reward.scorer import Place
+from headrace.services.reward.scorers.answers.labels import LABEL, LABEL_OR_SHORT
 
-SEEN = 20_000
-"""Characters at the end of a text in which phrases and lines are looked for."""
-_MARK = re.compile(r"####\s*([^\n]*)")
-_HEADING = re.compile(
-    r"(?:step|part|solution|explanation|section|problem|question|analysis|conclusion|verification|check|"
-    r"(?:final\s+)?answer)\b[^:\n]*(?::\s*|(?<=\d):.*)?|.*:|\d+\.\s+[A-Za-z].*",
-    re.IGNORECASE,
-)
-"""Markdown's headings of the fourth level begin with the same sign."""
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:(?P<open>\{)|(?P<bare>[^\s{}$.,]+))")
-_LONGEST = 4000
-"""Characters of an answer: what is longer is none."""
+LONGEST = 1500
+"""Characters of an answer; what is longer is none."""
+_ENDS = LONGEST + 100
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:(?P<open>\{)|(?P<bare>[^\s{}$.,\\]+|\\[A-Za-z]+))")
+_MARK = re.compile(r"####[ \t]*([^\n]*)")
+_WORD = re.compile(r"[*_]*[A-Za-z]{2}")
+_WRAPPED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _TRIES = 8
-_LINE = 3000
-"""Characters of a line or sentence that are read."""
-_PHRASE = re.compile(
-    r"""
-    (?: \banswers?\b (?P<aside>[^\n.:=]{0,60}?)
-        (?: \b(?:is|are|was|be|equals)\b 
-            (?! \s+(?:not|never|wrong|incorrect|correct|right|clear|obvious)\b )
-          | [:=] )
-      | (?: ^ | \n ) [ \t]* A [ \t]* : )
-    \s*+ [:=]?+ \s*+ (?=[^\n])
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_BOLD = re.compile(r"(?<![\w*])(\*\*|__)(?=\S)([^*_\n]+?)(?<=\S)\1(?![\w*])")
-_TAG = re.compile(r"</?[A-Za-z_]{2,20}>|<\|[\w-]{1,30}\|>")
-"""What chat templates and prompts put around an answer."""
-_BULLET = re.compile(r"^[-*\u2022]\s+")
-_SENTENCE = re.compile(r"[.!?](?=\s+[A-Z\"'(*]|\s*$)|;\s")
-
-
-class AnswerOrigin(Enum):
-    """Where an answer stands, the surest first."""
-
-    MARK = "####"
-    BOX = "boxed"
-    PHRASE = "phrase"
-    LINE = "line"
+_SEEN = 20_000
+"""Characters at the end of a text in which marks, labels and lines are looked for."""
+_SIGNS = ' \t\r\n*_`$";'
+_TAG = re.compile(r"</?[A-Za-z][\w-]{1,30}>|<\|[\w-]{1,30}\|>|\[/?[A-Z]{3,20}\]")
+"""What chat templates and prompts put around an answer: a border, as the end of a line is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +26,37 @@ class FoundAnswer:
     """What stands there, and where."""
 
     text: str
-    place: AnswerOrigin
+    place: Place
 
 
-def find_answer(text: str) -> FoundAnswer | None:
-    r"""The final answer's place: behind the last `####`, in the last `\boxed{}`, behind "answer is" or "A:", else the
-    last line. None for a text of white space.
+def find_answer(text: str, *, is_option: bool = False, place: Place = "") -> FoundAnswer | None:
+    r"""The answer of a text: what the last closed `<answer>` holds, else the last closed `\boxed` or `\fbox`, else what
+    the last `####` or the last label is followed by, else the last line; None if there is none of these.
+
+    An `<answer>` that is not closed was cut off: neither it nor what follows is one.
+
+    `is_option`: an option is asked for, so `A:` is no label. `place`: the only one to look at.
     """
-    marks = [mark for mark in map(str.strip, _MARK.findall(text)) if mark and not _HEADING.fullmatch(mark)]
-    if marks:
-        return FoundAnswer(_without_marks(marks[-1][:_LINE]), AnswerOrigin.MARK)
-    boxed = last_boxed(text)
-    if boxed is not None:
-        return FoundAnswer(boxed.strip(), AnswerOrigin.BOX)
-    end = _without_marks(text[-SEEN:])
-    phrases = [phrase for phrase in _PHRASE.finditer(end) if not is_negation(f"{phrase['aside'] or ''} ")]
-    if phrases:
-        rest, _, _ = end[phrases[-1].end() :].partition("\n")
-        return FoundAnswer(_first_sentence(rest[:_LINE]), AnswerOrigin.PHRASE)
-    lines = [line.strip() for line in end.splitlines() if line.strip()]
-    return FoundAnswer(_BULLET.sub("", lines[-1][-_LINE:]), AnswerOrigin.LINE) if lines else None
+    tagged, cut = _tagged(text), text.rfind("<answer>")
+    if tagged is None and cut >= 0:
+        text = text[:cut]
+    lines = _TAG.sub("\n", text[-_SEEN:])
+    for one, found in (
+        ("tag", tagged),
+        ("box", last_boxed(text)),
+        ("mark", _marked(lines)),
+        ("label", _labelled(lines, is_option=is_option)),
+        ("line", _last_line(lines)),
+    ):
+        if found is not None and place in ("", one):
+            return FoundAnswer(bare_answer(found, is_option=is_option), one)  # type: ignore[arg-type]
+    return None
+
+
+def tagged_or_all(text: str) -> str:
+    """What the last closed `<answer>` holds; the whole text if there is none."""
+    found = _tagged(text)
+    return text if found is None else found
 
 
 def last_boxed(text: str) -> str | None:
@@ -86,10 +70,33 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
+def bare_answer(text: str, *, is_option: bool = False) -> str:
+    """An answer without what is written around it: emphasis, fences, a box, a label of its own, the full stop."""
+    for _ in range(_TRIES):
+        before, text = text, _without_signs(text)
+        box = _WRAPPED.match(text)
+        if box is not None and _closing(text, box.end()) == len(text) - 1:
+            text = text[box.end() : -1]
+        label = (LABEL if is_option else LABEL_OR_SHORT).match(text)
+        text = text[label.end() :] if label is not None else text
+        if text == before:
+            break
+    return text
+
+
+def _without_signs(text: str) -> str:
+    text = text.strip(_SIGNS)
+    for begin, end in (("\\(", "\\)"), ("\\[", "\\]")):
+        if text.startswith(begin) and text.rstrip(".").endswith(end):
+            text = text.rstrip(".")[len(begin) : -len(end)]
+    text = re.sub(r"[.,:](?:[*_`$]*)$", "", text) if not text.endswith("...") else text
+    return text.strip(_SIGNS)
+
+
 def _closing(text: str, begin: int) -> int | None:
     """Position of the brace that closes the one before `begin`."""
     depth, escaped = 1, False
-    for position in range(begin, min(len(text), begin + _LONGEST)):
+    for position in range(begin, min(len(text), begin + _ENDS)):
         character = text[position]
         if escaped or character == "\\":
             escaped = not escaped
@@ -100,17 +107,28 @@ def _closing(text: str, begin: int) -> int | None:
     return None
 
 
-def _without_marks(text: str) -> str:
-    return _BOLD.sub(r"\2", _TAG.sub("", text))
+def _tagged(text: str) -> str | None:
+    end = text.rfind("</answer>")
+    begin = text.rfind("<answer>", 0, max(end, 0))
+    return text[begin + len("<answer>") : end] if begin >= 0 else None
 
 
-def _first_sentence(text: str) -> str:
-    """The first one that is no question, else the last."""
-    for _ in range(_TRIES):
-        end = _SENTENCE.search(text)
-        if end is None:
-            break
-        if end.group()[0] != "?" or not text[end.end() :].strip():
-            return text[: end.start()].strip()
-        text = text[end.end() :]
-    return text.strip()
+def _marked(text: str) -> str | None:
+    """Behind the last `####`; one before words with text below them is Markdown's heading."""
+    for match in reversed(list(_MARK.finditer(text))):
+        if match[1].strip() and not (_WORD.match(match[1]) and text[match.end() :].strip()):
+            return match[1]
+    return None
+
+
+def _labelled(text: str, *, is_option: bool) -> str | None:
+    """Behind the last label on its line; where that is empty, the next line that is none."""
+    found = list((LABEL if is_option else LABEL_OR_SHORT).finditer(text))
+    if not found:
+        return None
+    lines = text[found[-1].end() :].split("\n")
+    return next((line for line in lines if line.strip(_SIGNS)), None)
+
+
+def _last_line(text: str) -> str | None:
+    return next((line for line in reversed(text.split("\n")) if line.strip()), None)

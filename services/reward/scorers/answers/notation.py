@@ -1,7 +1,8 @@
-r"""One way to write what can be written in many: LaTeX's decorations, Unicode's signs, Markdown. Pure."""
+r"""One way to write what can be written in many: LaTeX's decorations, Unicode's signs, Markdown, intervals. Pure."""
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 _SIGNS = str.maketrans(
     {
@@ -26,7 +27,8 @@ _SPACE = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|operatorname|mbox|textrm)\s?\{([^{}]*)\}")
 _FRACTION = re.compile(r"\\[dtc]?frac\s?(?:\{([^{}]+)\}\s?\{([^{}]+)\}|(\d)\s?(\d)|(\d)\s?\{([^{}]+)\})")
 _REPEATING = re.compile(r"(?<!\d)(\d{0,12})\.(\d{0,12})\\(?:overline|bar|dot)\s?(?:\{(\d{1,12})\}|(\d))")
-_DEGREES = re.compile(r"\s?\^?\s?\{?\\circ(?![A-Za-z])\}?|\u00b0")
+_DEGREES = re.compile(r"\s?(?:\^?\s?\{?\\circ(?![A-Za-z])\}?|\u00b0)\s?([CF]\b)?")
+_SCALES = {None: " degrees", "C": " celsius", "F": " fahrenheit"}
 _WRITTEN = re.compile(r"\s*[-+]?[\d.,]+\s*")
 _SPACES = re.compile(r"[ \t]{2,}")
 
@@ -40,7 +42,7 @@ def plain_notation(text: str) -> str:
         text = text.replace("\\!", "").replace("\\%", "%").replace("\\times", "*").replace("\\cdot", "*")
         text = _TEXT.sub(r" \1 ", _SPACE.sub(" ", _FENCE.sub(" ", text.replace("\\approx", "="))))
         text = _FRACTION.sub(_ratio, _REPEATING.sub(_repeating, text))
-    return _SPACES.sub(" ", _DEGREES.sub(" degrees", text.replace("{,}", ",")))
+    return _SPACES.sub(" ", _DEGREES.sub(lambda match: _SCALES[match[1]], text.replace("{,}", ",")))
 
 
 def plain_thousands(text: str) -> str:
@@ -75,3 +77,53 @@ def _repeating(match: "re.Match[str]") -> str:
     whole, before, again = match[1], match[2], match[3] or match[4]
     top = int(whole + before + again) - int(whole + before or "0")
     return f"{top}/{10 ** len(before) * (10 ** len(again) - 1)}"
+
+
+_EMPTY = (
+    r"\\emptyset|\\varnothing|\\O(?![A-Za-z])|\u2205|\\?\{\s*\\?\}|(?:the )?empty set|\u65e0\u89e3"
+    r"|(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?"
+)
+NOTATIONS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(rf"\s*(?:\\text\{{)?\s*(?:{_EMPTY})\s*\}}?\s*", re.IGNORECASE), r"\\emptyset"),
+    (re.compile(r"\](\s*[^\[\](){}]+,[^\[\](){}]+)\["), r"(\1)"),
+    (re.compile(r"\](\s*[^\[\](){}]+,[^\[\](){}]+)\]"), r"(\1]"),
+    (re.compile(r"\[(\s*[^\[\](){}]+,[^\[\](){}]+)\["), r"[\1)"),
+]
+"""Notations for one thing, each with the one that the verifier reads: no solution, intervals in the other style."""
+_TYPED: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"\\text\s?\{\s*(or|and)\s*\}|\b(?:or|and)\b"), ","),
+    (re.compile(r"\*\*"), "^"),
+    (
+        re.compile("\u221a\\(([^()]*)\\)|(?<!\\\\)\\bsqrt\\(([^()]*)\\)"),
+        lambda match: rf"\sqrt{{{match[1] or match[2]}}}",
+    ),
+    (re.compile("\u221a\\s?(\\w+)"), r"\\sqrt{\1}"),
+    (re.compile(r"\u03c0|(?<![\\A-Za-z])pi(?![A-Za-z])"), r"\\pi "),
+    (re.compile(r"\u221e|(?<![\\A-Za-z])(?:infinity|inf|oo)(?![A-Za-z])"), r"\\infty "),
+    (re.compile(r"\u2264|<="), r"\\le "),
+    (re.compile(r"\u2265|>="), r"\\ge "),
+    (re.compile(r"\u222a"), r"\\cup "),
+    (re.compile(r"\u2229"), r"\\cap "),
+    (re.compile(r"\u2212"), "-"),
+    (re.compile(r"\u00b7|\u22c5|\u00d7"), r"\\cdot "),
+    (re.compile(r"\u00b2"), "^2"),
+    (re.compile(r"\u00b3"), "^3"),
+    (re.compile(r"(?<!\\)%"), r"\\%"),
+    (re.compile(r"\$"), ""),
+]
+
+
+def one_notation(text: str) -> str:
+    """An answer in the notation that the verifier reads, where there are several for one thing."""
+    for position, (pattern, replacement) in enumerate(NOTATIONS):
+        if position or pattern.fullmatch(text):
+            text = pattern.sub(replacement, text)
+    return text
+
+
+def as_latex(text: str) -> str:
+    """A formula as people type it, in LaTeX."""
+    text = plain_powers(one_notation(text.strip()))
+    for pattern, replacement in _TYPED:
+        text = pattern.sub(replacement, text)
+    return text.strip().rstrip(".")

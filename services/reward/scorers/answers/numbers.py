@@ -1,13 +1,14 @@
-r"""Reads numbers as a person does: `$1,800.00`, `18 dollars`, `1 1/2`, `\frac{3}{4}`, `x = 18`, `50%`. Pure."""
+r"""Reads what is a number and nothing else: `$1,800.00`, `18 apples`, `1 1/2`, `\frac{3}{4}`, `x = 18`, `50%`. Pure."""
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 from headrace.services.reward.scorers.answers.notation import plain_notation
-from headrace.services.reward.scorers.answers.units import SCALES, is_unit, spelled_number
+from headrace.services.reward.scorers.answers.units import NO_UNIT, SCALES, Unit, read_unit
 
-_DIGITS = 400
+_DIGITS = 1500
 """More digits, or a larger power of ten, are no number that a person writes."""
 _PLACES = 6
 """Significant digits of a decimal that stands for a fraction."""
@@ -23,17 +24,13 @@ _SCALE_WORDS = "|".join(word for word in SCALES if word not in ("%", "k"))
 _MEGA = "M"
 """A million, as `18M` has it; `18 m` are metres."""
 _SCALE = rf"(?: [ -]? (?P<scale> % | (?<=\d)k\b | (?<=\d)(?-i:{_MEGA})\b | (?:{_SCALE_WORDS})\b ) )?"
-_APART = r"(?: (?: ^ | (?<=[=(\[{:,]) | (?<=[=(\[{:,]\ ) | (?<=\bis\ ) ) (?P<apart>-)\ | (?P<sign>[-+]?) )"
-"""A minus sign that white space follows, where no operand stands before it."""
-_NO_MORE = r"(?! [.,]?\d | \^ | /\s?\d | (?:st|nd|rd|th)\b | [xyzna-e](?![A-Za-z]) | [A-Za-z]\d )"
-_ANYWHERE = re.compile(rf"(?<![\w.^/]) {_APART} {_SIZE} {_NO_MORE} {_SCALE}", re.VERBOSE | re.IGNORECASE)
 _NAME = r"(?: [A-Za-z\\] [\w\\{}'() ]{0,40}? \s* (?: = | : (?!(?<=\d:)\d) ) \s* )?"
-_CHAIN = re.compile(rf"{_NAME} (?: \sx\s(?=\d) | (?<=\d)x(?=\d) | [-+*/()\d.,\s%^] )* = \s*", re.VERBOSE)
-_WORDS = r"(?: (?: about|approximately|around|exactly|roughly|only|just|USD|EUR|GBP|Rs\.? ) \s+ )?"
-_UNIT = r"(?P<unit>[^\d]* (?: (?<=[a-z\s^{]) [23] \}? \s* )? )"
+_CHAIN = re.compile(rf"{_NAME} (?: \sx\s(?=\d) | (?<=\d)x(?=\d) | [-+*/(){{}}\d.,\s%^] )* = \s*", re.VERBOSE)
+_ABOUT = r"(?: (?: about|approximately|around|exactly|roughly|only|just|USD|EUR|GBP|Rs\.? ) \s+ )?"
 _WHOLE = re.compile(
-    rf"{_NAME} {_WORDS} (?P<sign>[-+]?) \s? {_SIZE} \.?(?!\d) {_SCALE} {_UNIT}", re.VERBOSE | re.IGNORECASE
+    rf"{_NAME} {_ABOUT} (?P<sign>[-+]?) \s? {_SIZE} (?![\d.,]*\d) {_SCALE} (?P<unit>.*)", re.VERBOSE | re.IGNORECASE
 )
+_RATIO = re.compile(r"(\d{1,9}(?:\s*(?::|\\colon|\bto\b)\s*\d{1,9})+)(?P<unit>.*)")
 _RESULT = re.compile(r"\s*=\s*\$?\d")
 """The `=` behind a calculation, with the first digit of its result."""
 _SPACED = re.compile(r"(?<![\d.,/])[1-9]\d{0,2}(?: \d{3})+(?!\d|\s?[/^]|,\d)")
@@ -49,17 +46,32 @@ class Number:
     """What the sign or word behind it multiplies it by: 1/100 of a percent sign, 1,000,000 of a million."""
     is_worked_out: bool = True
     """48/2 still has to be divided, as has 1.5/2; 7/2 and 1 1/2 are numbers as they are."""
+    unit: Unit = NO_UNIT
 
 
 def read_number(piece: str) -> Number | None:
     """The number that a piece of text is, with sign, unit, currency or name and nothing else; None if it is none."""
     text = _SPACED.sub(lambda match: match.group().replace(" ", ""), plain_notation(piece).strip().rstrip(".:;, "))
-    text = without_chain(text)
-    spelled = spelled_number(text)
-    if spelled is not None:
-        return Number(Fraction(spelled[0])) if is_unit(spelled[1]) else None
-    match = _WHOLE.fullmatch(text)
-    return _number(match) if match is not None and is_unit(match["unit"]) else None
+    before, text = text, without_chain(text)
+    match = _WHOLE.fullmatch(text[1:-1] if text.startswith("(") and text.endswith(")") else text)
+    found = _number(match) if match is not None else None
+    return found if found is None or "=" not in before or _is_one_value(before, found) else None
+
+
+def _is_one_value(chain: str, result: Number) -> bool:
+    """Whether each side of an equation that is a number is that to which it comes: `41 = 42` gives none."""
+    sides = [_WHOLE.fullmatch(side.strip()) for side in chain.split("=")[:-1]]
+    numbers = [number for side in sides if side is not None and (number := _number(side)) is not None]
+    return all(same_number(number, result) for number in numbers)
+
+
+def read_ratio(piece: str) -> tuple[int, ...] | None:
+    """The lowest terms of a ratio (`6:4` or `6 to 4` is 3, 2), or of a time of the day; None if a piece is neither."""
+    match = _RATIO.fullmatch(plain_notation(piece).strip())
+    if match is None or read_unit(match["unit"]) is None:
+        return None
+    parts = [int(part) for part in re.findall(r"\d+", match[1])]
+    return tuple(part // (math.gcd(*parts) or 1) for part in parts)
 
 
 def without_chain(text: str) -> str:
@@ -69,19 +81,17 @@ def without_chain(text: str) -> str:
     return text
 
 
-def numbers_in(text: str) -> list[tuple[Number, int, int]]:
-    """Numbers in a text (of plain notation), each with its place: first character, and the one behind its last."""
-    found = ((_number(match), match.start(), match.end()) for match in _ANYWHERE.finditer(text))
-    return [(number, begin, end) for number, begin, end in found if number is not None]
-
-
 def same_number(wanted: Number, said: Number) -> bool:
     """Whether a person would call them one answer.
 
     A percent sign on one side only is a unit that was left away (50% and 50), or a way to write it (50% and 0.5, but
-    8 apples are never written 800%). A `million` is none: 18 million is not 18. A decimal of six digits may be a
-    fraction's rounding (0.333333 and 1/3).
+    8 apples are never written 800%). A `million` is none: 18 million is not 18. A unit of measure in the wanted one is
+    met, or converted exactly. A decimal of six digits may be a fraction's rounding (0.333333 and 1/3).
     """
+    if not wanted.unit.is_met_by(said.unit):
+        return False
+    if wanted.unit.powers:
+        return _same(wanted.value * wanted.scale * wanted.unit.factor, said.value * said.scale * said.unit.factor)
     if wanted.scale == said.scale:
         return _same(wanted.value, said.value)
     smallest = min(wanted.scale, said.scale)
@@ -121,13 +131,12 @@ def _rounded(value: Fraction) -> Fraction:
 
 
 def _number(match: "re.Match[str]") -> Number | None:
-    size = _size(match)
-    if size is None:
+    size, unit = _size(match), read_unit(match["unit"])
+    if size is None or unit is None:
         return None
     word = "million" if match["scale"] == _MEGA else (match["scale"] or "").lower()
-    is_negative = match["sign"] == "-" or match.groupdict().get("apart") is not None
     scale = SCALES.get(word.replace("  ", " "), Fraction(1))
-    return Number(-size if is_negative else size, scale, _is_worked_out(match))
+    return Number(-size if match["sign"] == "-" else size, scale, _is_worked_out(match), unit)
 
 
 def _is_worked_out(match: "re.Match[str]") -> bool:

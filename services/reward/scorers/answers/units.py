@@ -1,6 +1,7 @@
-"""What may stand behind a number and leaves it the number that it is: `dollars`, `km/h`, `apples a day`. Pure."""
+"""Units of measure, what one of them is of another, and what else may stand behind a number. Pure."""
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 
 SCALES = {
@@ -15,60 +16,142 @@ SCALES = {
     "trillion": Fraction(10**12),
 }
 """Words that multiply the number before them."""
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
+UNITS: dict[str, dict[str, str]] = {
+    "length": {
+        "m": "1 meter meters metre metres",
+        "km": "1000 kilometer kilometers kilometre kilometres kms",
+        "dm": "1/10 decimeter decimeters",
+        "cm": "1/100 centimeter centimeters centimetre centimetres cms",
+        "mm": "1/1000 millimeter millimeters millimetre millimetres",
+        "in": "127/5000 inch inches",
+        "ft": "381/1250 foot feet",
+        "yd": "1143/1250 yard yards yds",
+        "mi": "201168/125 mile miles",
+    },
+    "mass": {
+        "kg": "1 kilogram kilograms kgs",
+        "g": "1/1000 gram grams",
+        "mg": "1/1000000 milligram milligrams",
+        "t": "1000 tonne tonnes",
+        "lb": "45359237/100000000 lbs pound pounds",
+        "oz": "45359237/1600000000 ounce ounces",
+    },
+    "time": {
+        "s": "1 sec secs second seconds",
+        "ms": "1/1000 millisecond milliseconds",
+        "min": "60 mins minute minutes",
+        "h": "3600 hr hrs hour hours",
+        "day": "86400 days",
+        "week": "604800 weeks",
+    },
+    "volume": {
+        "L": "1/1000 l liter liters litre litres",
+        "mL": "1/1000000 ml milliliter milliliters millilitre millilitres",
+    },
+    "current": {"A": "1 amp amps ampere amperes", "mA": "1/1000 milliampere milliamperes"},
+    "energy": {"J": "1 joule joules", "kJ": "1000 kilojoule kilojoules", "kWh": "3600000"},
+    "force": {"N": "1 newton newtons"},
+    "power": {"W": "1 watt watts", "kW": "1000 kilowatt kilowatts"},
+    "temperature": {"K": "1 kelvin", "celsius": "1 Celsius", "fahrenheit": "1 Fahrenheit"},
+}
+"""Dimension -> unit -> how many of the first, as an exact fraction, and its other names. Kinds of degrees have none in
+common: they are met, never converted."""
+_SHORTHAND = (
+    (re.compile("\u00b2"), "^2"),
+    (re.compile("\u00b3"), "^3"),
+    (re.compile(r"\s+\^"), "^"),
+    (re.compile(r"degrees?\s+(celsius|fahrenheit)", re.IGNORECASE), r"\1"),
+    (re.compile(r"(?<!\w)mph(?!\w)"), "mi/h"),
+    (re.compile(r"(?<!\w)k(?:ph|mh)(?!\w)"), "km/h"),
+    (re.compile(r"(?<!\w)sq(?:uare|\.)?\s+([a-z]+)"), r"\1^2"),
+    (re.compile(r"(?<!\w)cu(?:bic|\.)?\s+([a-z]+)"), r"\1^3"),
+    (re.compile(r"\s+squared(?!\w)"), "^2"),
+    (re.compile(r"\s+cubed(?!\w)"), "^3"),
 )
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_WORDS = {word: value for value, word in enumerate(_ONES.split())}
-_WORDS |= {word: 10 * value for value, word in enumerate(_TENS.split(), 2)}
-_DOZEN = 12
-_LARGE = "hundred|thousand|million|billion"
-_SPELLED = re.compile(
-    rf"(?:(?:a|one)[ -](?=dozen|{_LARGE}))?(?:{'|'.join(_WORDS)}|dozen|{_LARGE})\b"
-    rf"(?:(?:[ -]|,? and )(?:{'|'.join(_WORDS)}|dozen|{_LARGE})\b){{0,12}}(?!\s+of\b)",
-    re.IGNORECASE,
-)
-"""Numbers that people spell out."""
-_LETTERS = frozenset("mgshlLVWAKJNCFTtaA")
-"""Units of one letter, and the article."""
-_FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "pi", "inf", "infty"}
-_PARTS = (
-    "squared cubed factorial halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths "
-    "thousandths hundred dozen dozens score"
-)
-_LINKS = (
+_OTHERS = (
     "or and to times than minus plus not but maybe perhaps divided multiplied over through versus is are was wrong "
-    "incorrect"
+    "incorrect factorial halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths "
+    "hundred dozen dozens score squared cubed no wait pi inf infty"
 )
-_NO_UNIT = {*_FUNCTIONS, *_PARTS.split(), *_LINKS.split(), *SCALES}
+FUNCTIONS = ("sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt")
 """What makes another number of the one before it, or leads to a second one."""
-_ALLOWED = re.compile(
-    r"\s*/?(?:[A-Za-z\s.,'\"()\u00a2]|(?<=[A-Za-z])[-/](?=[A-Za-z])|(?<=[A-Za-z])\s?(?:\^\s?\{?[23]\}?|[\u00b2\u00b3])|(?<=[a-z])[23])*"
-)
+_OTHER = frozenset([*_OTHERS.split(), *FUNCTIONS, *SCALES])
+_NOUNS = 4
+_NOUN = re.compile(r"[A-Za-z]{3,}(?:['\u2019-][A-Za-z]+)*|a|[AP]M|[^\W\d_A-Za-z]+")
+_GLUED = re.compile(r"[^\W\d_A-Za-z].*")
+"""A word that stands at its number without a space, in a script that has none."""
+_FACTOR = re.compile(r"([^\W\d_]+)\.?(?:\^?\{?(-?[1-3])\}?)?")
 
 
-def is_unit(text: str) -> bool:
-    """Whether the text behind a number only names what is counted: no variable, no function, no second number."""
-    if not _ALLOWED.fullmatch(text) or "(" in text[:1]:
-        return False
-    words = re.findall(r"[A-Za-z]+", text)
-    return all(word.lower() not in _NO_UNIT and (len(word) > 1 or word in _LETTERS) for word in words)
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What stands behind a number."""
+
+    powers: tuple[tuple[str, int], ...] = ()
+    """Dimension -> its power; none: it names what is counted."""
+    factor: Fraction = Fraction(1)
+    """How many of the dimension's first units it is."""
+    noun: str = ""
+    """What is counted."""
+
+    def is_met_by(self, said: "Unit") -> bool:
+        """Whether an answer has the unit of its key, or one that it can be converted to exactly."""
+        if self.powers:
+            return self.powers == said.powers
+        return not self.noun or not (said.noun or said.powers) or _stem(self.noun) == _stem(said.noun)
 
 
-def spelled_number(text: str) -> tuple[int, str] | None:
-    """A number in words that a text begins with, and the rest: `twenty-five apples` is 25 apples."""
-    found = _SPELLED.match(text)
-    if found is None:
+NO_UNIT = Unit()
+
+
+def _known() -> dict[str, tuple[str, Fraction]]:
+    found: dict[str, tuple[str, Fraction]] = {}
+    for dimension, units in UNITS.items():
+        for name, words in units.items():
+            factor, *others = words.split()
+            own = f"{dimension} {name}" if dimension == "temperature" else dimension
+            found |= dict.fromkeys((name, *others), (own, Fraction(factor)))
+    return found
+
+
+_KNOWN = _known()
+
+
+def read_unit(text: str) -> Unit | None:
+    """The unit that a text behind a number is, or the few words that name what is counted; None if it is neither.
+
+    Volumes are cubes of lengths: a litre is 1/1000 of a cubic metre.
+    """
+    bare = text.strip()
+    measured = _measure(bare) if bare else NO_UNIT
+    if measured is not None:
+        return measured
+    words = re.split(r"[\s/]+", bare)
+    if len(words) > _NOUNS or not all(map(_NOUN.fullmatch, words)) or {word.lower() for word in words} & _OTHER:
         return None
-    total, part = 0, 0
-    for word in re.findall(r"[a-z]+", found.group().lower()):
-        if word in _WORDS:
-            part += _WORDS[word]
-        elif word == "dozen":
-            part = _DOZEN * max(part, 1)
-        elif word == "hundred":
-            part = 100 * max(part, 1)
-        elif word in SCALES:
-            total, part = total + max(part, 1) * int(SCALES[word]), 0
-    return total + part, text[found.end() :]
+    return Unit(noun=bare) if bare != text or _GLUED.fullmatch(bare) else None
+
+
+def _measure(text: str) -> Unit | None:
+    """Products and quotients of units: `km/h`, `m s^{-2}`, `square feet`, `miles per hour`."""
+    for short, long in _SHORTHAND:
+        text = short.sub(long, text)
+    over, factor = 1, Fraction(1)
+    powers: dict[str, int] = {}
+    for piece in re.sub(r"\s+per\s+|\s*/\s*", " / ", text).replace("*", " ").split():
+        match = _FACTOR.fullmatch(piece)
+        known = None if match is None else _KNOWN.get(match[1]) or _KNOWN.get(match[1].lower())
+        if piece == "/":
+            over = -1
+        elif match is None or known is None:
+            return None
+        else:
+            (dimension, size), power = known, over * int(match[2] or 1)
+            factor *= size**power
+            dimension, power = ("length", 3 * power) if dimension == "volume" else (dimension, power)
+            powers[dimension] = powers.get(dimension, 0) + power
+    return Unit(tuple(sorted((name, power) for name, power in powers.items() if power)), factor) if powers else None
+
+
+def _stem(noun: str) -> str:
+    return noun.lower().rstrip("s")

@@ -2,13 +2,16 @@
 
 import re
 
+from headrace.services.reward.scorers.answers.answers import tagged_or_all
+
 _FENCES = ("```", "~~~")
 _PYTHON = re.compile(r"(?:python|py)[\d.]*(?![\w#+-])")
 """Also with its version, and with what some renderers take behind a colon or in braces."""
 
 
 def find_program(text: str) -> str:
-    """The last fenced block of Python; else the last block that names no language; else the whole text.
+    """The last fenced block of Python; else the last block that names no language; else what the last `<answer>` holds,
+    or the whole text.
 
     A block that was never closed counts: it reaches to the end.
     """
@@ -17,7 +20,7 @@ def find_program(text: str) -> str:
     found = [body for language, body in blocks if _PYTHON.match(language)] or bare
     if found:
         return found[-1]
-    return "" if blocks else text
+    return "" if blocks else tagged_or_all(text)
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:

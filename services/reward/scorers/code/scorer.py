@@ -19,7 +19,7 @@ from headrace.services.reward.sandbox import (
     Sandboxes,
     SandboxStartError,
 )
-from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError, Verdict
+from headrace.services.reward.scorer import Context, Reads, Sample, Scorer, ScorerDownError, Verdict
 from headrace.services.reward.scorers.code.blocks import find_program
 from headrace.services.reward.scorers.code.fusion import SandboxFusion
 from headrace.services.reward.scorers.code.tests import Suite, read_suite
@@ -70,6 +70,7 @@ class CodeScorer(Scorer):
 
     version = "2"
     low, high = 0.0, 1.0
+    reads: Reads = "answer"
 
     def __init__(self, options: CodeOptions, context: Context, backend: SandboxBackend) -> None:
         self._options, self._context, self._backend = options, context, backend
@@ -114,7 +115,9 @@ class CodeScorer(Scorer):
         total = len(suite.tests)
         if not source.strip() or len(source) > _LARGEST_PROGRAM:
             words = "there is no program" if not source.strip() else "the program is longer than 1 MiB"
-            return Verdict(value=0.0, reason=words, parts={"passed": 0.0, "tests": float(total)}, unasked=True)
+            return Verdict(
+                value=0.0, reason=words, parts={"passed": 0.0, "tests": float(total), "no_answer": 1.0}, unasked=True
+            )
         return Trial(Program(source, suite.function, self._options.prelude), suite, self._options)
 
     async def _judge(self, trial: Trial) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Context, Reads, Sample, Scorer, Verdict
+from headrace.services.reward.scorers.answers.keys import column
 from headrace.services.reward.scorers.json.check import Checker
-from headrace.services.reward.scorers.rules.builtin import column
 from headrace.services.reward.scorers.rules.functions import said as said_by
 from headrace.services.reward.workers.errors import JobDiedError, JobError, JobTimeoutError, WorkerError
 from headrace.services.reward.workers.pool import WorkerPool
@@ -62,6 +62,7 @@ class JsonSchemaScorer(Scorer):
     """1 if the completion validates, else 0."""
 
     low, high = 0.0, 1.0
+    reads: Reads = "answer"
     version = "2"
 
     def __init__(self, table: JsonSchemaTable, fixed: str | None, context: Context) -> None:

@@ -1,8 +1,9 @@
 r"""What the math scorer's workers run: math-verify, with its own timeouts off. They cost more than its work; the pool
 has its own.
 
-Jobs: `{"gold": formula, "said": formula}` -> `{"readable": bool, "equal": bool, "why": text}`. `readable` is of the
-gold. Formulas are LaTeX, without fences.
+Jobs: `{"gold": formula, "said": formula}` -> `{"readable": bool, "equal": bool, "why": text, "refusal": text}`.
+`readable` is of the gold. Formulas are LaTeX, without fences. What a completion's formula does to the libraries is no
+error: it is wrong, unless the gold does the same alone.
 """
 
 import functools
@@ -11,16 +12,18 @@ import re
 import threading
 from collections.abc import Callable
 
+import sympy
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
 
-from headrace.services.reward.scorers.math.probe import is_unworked, surely_differ
+from headrace.services.reward.scorers.math.forms import is_worked_out
+from headrace.services.reward.scorers.math.probe import same_number, surely_differ
 from headrace.services.reward.scorers.math.size import TooLargeError, check_size
 
 _READ = (LatexExtractionConfig(boxed_match_priority=-1),)
 _READ_S = 5
-_WORKED_OUT = re.compile(r"\\[dt]?binom\s*\{[^{}]*\d{5}")
-"""What the parser itself would work out."""
+_BY_PARSER = re.compile(r"\\(?:[dt]?binom|gcd|lcm|max|min|det|lfloor|lceil|bmod|pmod|mod)(?![A-Za-z])")
+"""What the parser itself works out."""
 _WARM = (
     (r"2\sqrt{3}", r"\sqrt{12}"),
     (r"x^2+1", r"(x+1)^2-2x"),
@@ -59,39 +62,55 @@ def _answer(job: dict[str, str]) -> dict[str, object]:
     gold = _read(job["gold"])
     if gold is None:
         return {"readable": False}
-    why = _surely_wrong(job["gold"], job["said"], gold)
-    if why:
-        return {"readable": True, "equal": False, "why": why}
-    equal = verify(gold, _read(job["said"]), allow_set_relation_comp=True, timeout_seconds=None)
-    return {"readable": True, "equal": bool(equal), "why": ""}
+    try:
+        return _compared(job["gold"], job["said"], gold)
+    except Exception as error:  # The libraries may raise anything on what a policy writes.
+        if job["gold"] == job["said"]:
+            raise
+        _compared(job["gold"], job["gold"], gold)
+        return _wrong(f"cannot be read: {type(error).__name__}")
 
 
-def _surely_wrong(wanted: str, formula: str, gold: object) -> str:
-    """Why a formula is not the gold, as far as that shows without a verification; empty = no difference shows."""
-    if _WORKED_OUT.search(formula) and not _WORKED_OUT.search(wanted):
-        return "is too large"
+def _compared(wanted: str, formula: str, gold: sympy.Basic) -> dict[str, object]:
+    if _BY_PARSER.search(formula) and not _BY_PARSER.search(wanted):
+        return _wrong("is not worked out: unevaluated", "unevaluated")
     said = _read(formula)
     if said is None:
-        return "is no formula"
-    if is_unworked(said) and not is_unworked(gold):
-        return "is not worked out"
+        return _wrong("is no formula")
+    if said == gold:
+        return {"readable": True, "equal": True, "why": "", "refusal": ""}
     try:
         check_size(said)
     except (TooLargeError, RecursionError) as error:
-        return f"is too large: {error}" if _fits(gold) else ""
+        if _fits(gold):
+            return _wrong(f"is too large: {error}")
+    if not is_worked_out(said, gold):
+        return _wrong("is not worked out: unevaluated", "unevaluated")
+    same = same_number(gold, said)
     # A percent sign may mean a hundredth, or nothing.
-    return "differs" if "%" not in wanted + formula and surely_differ(gold, said) else ""
+    if same is None and "%" not in wanted + formula and surely_differ(gold, said):
+        same = False
+    if same is None:
+        same = bool(verify(gold, said, allow_set_relation_comp=True, timeout_seconds=None))
+    return {"readable": True, "equal": same, "why": "" if same else "differs", "refusal": ""}
+
+
+def _wrong(why: str, refusal: str = "") -> dict[str, object]:
+    return {"readable": True, "equal": False, "why": why, "refusal": refusal}
 
 
 @functools.lru_cache(maxsize=256)
-def _read(formula: str) -> object:
+def _read(formula: str) -> sympy.Basic | None:
     return _tree(formula, None)
 
 
-def _tree(formula: str, seconds: int | None) -> object:
+def _tree(formula: str, seconds: int | None) -> sympy.Basic | None:
     """The formula as a sympy tree; None if it has none."""
     found = parse(f"${formula}$", _READ, parsing_timeout=seconds)
-    return found[0] if found and not isinstance(found[0], str) else None
+    tree = found[0] if found else None
+    if isinstance(tree, sympy.MatrixBase):
+        return tree.as_immutable()  # type: ignore[no-any-return]
+    return None if isinstance(tree, str) else tree
 
 
 def _fits(expression: object) -> bool:

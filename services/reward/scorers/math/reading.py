@@ -1,43 +1,36 @@
-r"""Reads an answer key and a completion, and decides what a person sees at once: equal numbers, equal words, equal
-formulas, and answers that are not worked out (see `forms`).
+r"""Reads an answer key and a completion, and decides what needs no verifier: numbers, options, words, equal texts.
 
 What remains goes to the verifier. Pure.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from headrace.services.reward.scorers.answers.answers import AnswerOrigin, FoundAnswer, find_answer
-from headrace.services.reward.scorers.answers.final_number import number_in_prose, whole_number
-from headrace.services.reward.scorers.answers.formulas import (
-    formula_in,
-    has_formula,
-    is_balanced,
-    is_words,
-    without_reasons,
+from headrace.services.reward.scorer import Place
+from headrace.services.reward.scorers.answers.answers import LONGEST, bare_answer, find_answer
+from headrace.services.reward.scorers.answers.keys import key_text
+from headrace.services.reward.scorers.answers.notation import as_latex, one_notation, plain_notation
+from headrace.services.reward.scorers.answers.numbers import Number, read_number, read_ratio, same_number
+from headrace.services.reward.scorers.answers.units import FUNCTIONS, NO_UNIT, Unit, read_unit
+from headrace.services.reward.scorers.math.prompt import is_restated, tokens_of
+
+_OPTION = re.compile(r"\(?([A-Z])\)?[.:]?")
+_OPTION_WITH_TEXT = re.compile(r"(?:\(([A-Z])\)[.:]?|([A-Z])[.)]|([A-Z])\s+[-\u2013])\s+(?!.*\b[A-Z]\b).+", re.DOTALL)
+_BASED = re.compile(r"([0-9A-Z]+)_(\d+)")
+_TAIL = re.compile(
+    r"(?P<unit>(?:\\[,;: ]|\s)*\\(?:text|mathrm|mbox)\s?\{(?!\s*(?:or|and)\s*\})[^{}]*\}(?:\^\{?[23]\}?)?)\s*$"
 )
-from headrace.services.reward.scorers.answers.hedges import behind_retraction, is_limited, is_negation, without_rejected
-from headrace.services.reward.scorers.answers.notation import plain_notation
-from headrace.services.reward.scorers.answers.numbers import Number, read_number, same_number
-from headrace.services.reward.scorers.math.forms import is_worked_out, read_formula, same_form
-from headrace.services.reward.scorers.math.prompt import is_restated
+_COMMAND = re.compile(
+    r"\\(?:begin|end)\{\w+\*?\}|\\(?:text|mathrm|mbox|operatorname)\s?\{[^{}]*\}|\\[A-Za-z]+|_\{?[A-Za-z]+\}?"
+)
+_NAMES = frozenset(["or", "and", "pi", "inf", "infinity", "oo", "sqrt", *FUNCTIONS])
+_WORDS = re.compile(r"[^\W\d_]+(?:[ '\u2019-][^\W\d_]+)*")
+_LONG_WORD = 4
+_MOST_WORDS = 6
 
-LONGEST = 1500
-"""Characters of a formula; what is longer is no answer."""
-_OPTION = re.compile(r"\(?([A-Z])(?:[).:]|\s[-\u2013]\s(?=[A-Z][a-z])|\s*$)(?!\s*(?:or|and|,|/|&)\s*\(?[A-Z]\b)")
-_OPTIONS = re.compile(r"\(?[A-Z]\)?[.:]?(?:\s*(?:,?\s*or|,?\s*and|,|/|&)\s*\(?[A-Z]\)?[.:]?){0,9}\s*")
-_OTHER_WORDS = re.compile(r"\b(?:or|and\s+maybe|maybe|perhaps|possibly)\b", re.IGNORECASE)
-_OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
-_BASED = re.compile(r"([0-9A-Z]+)\s?_\s?(?:\{\s?(\d+)\s?\}|(\d+))|\b([0-9A-Z]+)\s\(?\s?(?:in\s)?base[\s-](\d+)")
-_LEADS_TO = re.compile(r"=>?|->|\u2192|\u21d2|\\(?:implies|to|[rR]ightarrow)(?![A-Za-z])")
-_SET = re.compile(r"[\s$]*(?:\\left)?\\\{.*\\\}[\s$]*", re.DOTALL)
-_BECAUSE = re.compile(r"[,\s]\s*(?:because|since)\b", re.IGNORECASE)
-_EQUALS = re.compile(r"(?<![<>!:\\])=|\\(?:approx|to|implies|[rR]ightarrow)(?![A-Za-z])|\u2248|\u2192|\u21d2")
-_TIME = re.compile(r"(\d{1,2}:\d\d)\s*(?:[ap]\.?m\.?|o'clock)?", re.IGNORECASE)
-
-Refusal = Literal["", "restated", "unevaluated"]
-"""Why an answer is wrong whatever its value: it stands in the prompt, or is left to be worked out."""
+Refusal = Literal["", "no_answer", "restated", "unevaluated"]
+"""Why an answer is wrong whatever its value: there is none, it stands in the prompt, or is left to be worked out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +41,11 @@ class ReferenceAnswer:
     bare: str
     """Without white space, decorations and case."""
     number: Number | None
+    option: str
+    """The letter, where it is one of several options."""
+    formula: str
+    """In LaTeX, without its unit."""
+    unit: Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,171 +62,125 @@ class ExtractedAnswer:
 
 
 def read_key(value: object) -> ReferenceAnswer:
-    r"""The answer of a row: text or a number, alone or at the end of a solution (`####`, `\boxed{}`).
+    r"""The answer of a row: text or a number, alone or at the end of a solution (`####`, `\boxed{}`, `<answer>`).
 
     Raises ValueError for an answer that cannot be read.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"the answer is a {type(value).__name__}; text or a number is needed")
-    text = str(value).strip()
-    if "####" in text or "\\boxed" in text:
-        found = find_answer(text)
-        text = found.text if found is not None else ""
-    if not text.strip("$ "):
-        raise ValueError("the answer is empty")
+    text = key_text(value)
     if len(text) > LONGEST:
         raise ValueError(f"the answer has {len(text)} characters; it must be the answer alone, or end in \\boxed{{}}")
     if not is_balanced(text):
         raise ValueError(f"the answer {text[:80]!r} has braces that do not match")
-    return ReferenceAnswer(text, bare(text), read_number(text))
+    option = _OPTION.fullmatch(bare_answer(plain_notation(text), is_option=True))
+    formula, unit = _without_unit(bare_answer(text, is_option=True))
+    number = read_number(text)
+    return ReferenceAnswer(text, bare(text), number, option[1] if option else "", as_latex(formula), unit)
 
 
-def read_said(completion: str, key: ReferenceAnswer, prompt: str = "") -> ExtractedAnswer:
+def read_said(completion: str, key: ReferenceAnswer, prompt: str = "", place: Place = "") -> ExtractedAnswer:
     """Extracts the completion's answer and compares it with the key, as far as that needs no verifier."""
-    completion = behind_retraction(completion)
-    answer = find_answer(completion)
-    if answer is None:
-        return ExtractedAnswer("nothing", False)
-    if bare(answer.text) == key.bare:
-        return ExtractedAnswer(answer.text, True)
+    answer = find_answer(completion, is_option=bool(key.option), place=place)
+    if answer is None or not answer.text or len(answer.text) > LONGEST:
+        return ExtractedAnswer("nothing", False, refusal="no_answer")
+    text = answer.text
+    if bare(text) == key.bare:
+        return ExtractedAnswer(text, True)
+    if key.option:
+        return _one_of_options(text, key)
     if key.number is not None:
-        return _as_number(answer, completion, key, prompt)
-    if not is_negation(key.text):
-        answer = replace(answer, text=without_rejected(answer.text))
-    base = _based(key.text)
-    if base is not None and base[1] is not None:
-        return ExtractedAnswer(answer.text, _based(answer.text) in (base, (base[0], None)))
-    if bare(answer.text) == key.bare or _same_option(answer.text, key.bare) or _same_time(answer.text, key.text):
-        return ExtractedAnswer(answer.text, True)
-    if len(key.bare) == 1 and key.bare.isupper() and _OPTIONS.fullmatch(_last_words(answer.text)):
-        return ExtractedAnswer(answer.text, re.findall("[A-Z]", _last_words(answer.text)) == [key.bare])
+        return _number(text, key.number, prompt)
+    ratio, based = read_ratio(key.text), _BASED.fullmatch(key.bare)
+    if ratio is not None:
+        number = read_number(text)
+        same = len(ratio) == 2 and ratio[1] and number is not None and number.value * ratio[1] == ratio[0]
+        return ExtractedAnswer(text, bool(same) or read_ratio(text) == ratio)
+    if based is not None:
+        return ExtractedAnswer(text, re.sub(r"\((?:in)?base(\d+)\)", r"_\1", bare(text)) in (key.bare, based[1]))
     if is_words(key.text):
-        return ExtractedAnswer(answer.text, _says_words(answer, key))
-    return _worked_out(_formula(answer, key), key, prompt)
+        is_short = _WORDS.fullmatch(plain_notation(text)) and len(text.split()) <= _MOST_WORDS
+        return ExtractedAnswer(text, False, refusal="" if is_short else "no_answer")
+    return _formula(text, key, prompt)
 
 
 def bare(text: str) -> str:
     """A text without what changes nothing: white space, decorations, case of words, brackets around one letter."""
-    text = "".join(plain_notation(text).replace("\\dfrac", "\\frac").split()).rstrip(".")
+    text = one_notation(bare_answer(text, is_option=True).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac"))
+    text = re.sub(r"_\{(\w+)\}", r"_\1", "".join(plain_notation(text).split())).rstrip(".")
     text = re.sub(r"\(([A-Za-z])\)", r"\1", text) if len(text) == len("(A)") else text
     return text.casefold() if text.isalpha() and len(text) > 1 else text
 
 
-def _as_number(answer: FoundAnswer, completion: str, key: ReferenceAnswer, prompt: str) -> ExtractedAnswer:
-    """Where the key is the number `key.number`."""
-    wanted = key.number
-    assert wanted is not None
-    found = whole_number(answer)
+def is_words(text: str) -> bool:
+    """Whether an answer is words, which a verifier would take for a product of letters."""
+    plain = plain_notation(bare_answer(text)).strip(" .")
+    if not _WORDS.fullmatch(plain) or set(re.split(r"[ '-]", plain.lower())) & _NAMES:
+        return False
+    return "\\text" in text or len(plain) >= _LONG_WORD or plain.lower() in ("yes", "no") or not plain.isascii()
+
+
+def is_balanced(text: str) -> bool:
+    """Whether every brace is closed, escaped ones aside."""
+    depth, escaped = 0, False
+    for character in text:
+        if escaped or character == "\\":
+            escaped = not escaped
+            continue
+        depth += (character == "{") - (character == "}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _one_of_options(text: str, key: ReferenceAnswer) -> ExtractedAnswer:
+    """C, (C), C. or "C. Paris" where C is the key, and no other letter stands beside it."""
+    plain = plain_notation(text).strip()
+    found = _OPTION.fullmatch(plain) or _OPTION_WITH_TEXT.fullmatch(plain)
     if found is None:
-        kept = replace(answer, text=without_rejected(answer.text))
-        base = _based(kept.text)
-        if base is not None and base[1] is not None:
-            return ExtractedAnswer(answer.text, False)
-        if has_formula(_result(kept)):
-            return _worked_out(_formula(kept), key, prompt)
-        if answer.place is not AnswerOrigin.BOX:
-            found = number_in_prose(answer, completion)
-    if found is not None and not found.is_worked_out:
-        return _stated_beside(answer.text, answer.text, wanted, prompt)
-    return ExtractedAnswer(answer.text, found is not None and same_number(wanted, found))
+        return ExtractedAnswer(text, False, refusal="no_answer")
+    return ExtractedAnswer(text, found[found.lastindex or 0] == key.option)
 
 
-def _worked_out(said: ExtractedAnswer, key: ReferenceAnswer, prompt: str) -> ExtractedAnswer:
-    """Keeps the answer for the verifier, unless it is the question written again or not worked out."""
-    if said.equal is not None:
-        return said
-    formula, wanted = read_formula(said.formula), read_formula(key.text) if key.number is None else None
-    if key.number is not None:
-        if formula is None or not is_worked_out(formula, None):
-            return _stated_beside(said.text, said.formula, key.number, prompt)
-        return said
-    if formula is None or wanted is None or same_form(formula, wanted):
-        return said
-    if is_restated(said.formula, prompt, wanted):
-        return ExtractedAnswer(said.text, False, refusal="restated")
-    return said if is_worked_out(formula, wanted) else ExtractedAnswer(said.text, False, refusal="unevaluated")
+def _number(text: str, wanted: Number, prompt: str) -> ExtractedAnswer:
+    """Where the key is a number the answer is one, written out: what is left to be worked out is none."""
+    found = read_number(text)
+    if found is not None and found.is_worked_out:
+        return ExtractedAnswer(text, same_number(wanted, found))
+    if found is None and not _is_formula(text):
+        return ExtractedAnswer(text, False, refusal="no_answer")
+    return ExtractedAnswer(text, False, refusal="restated" if is_restated(text, prompt) else "unevaluated")
 
 
-def _stated_beside(text: str, formula: str, wanted: Number, prompt: str) -> ExtractedAnswer:
-    """`18 = 2*9` counts by its worked-out number; `2*9` alone does not count."""
-    sides = [read_number(side) for side in _EQUALS.split(formula)[:-1]]
-    stated = [number for number in sides if number is not None and number.is_worked_out]
-    if stated:
-        return ExtractedAnswer(text, same_number(wanted, stated[-1]))
-    return ExtractedAnswer(text, False, refusal="restated" if is_restated(formula, prompt) else "unevaluated")
+def _formula(text: str, key: ReferenceAnswer, prompt: str) -> ExtractedAnswer:
+    formula, unit = _without_unit(text)
+    if not _is_formula(formula):
+        return ExtractedAnswer(text, False, refusal="no_answer")
+    if not key.unit.is_met_by(unit) or (key.unit.powers and key.unit.factor != unit.factor):
+        return ExtractedAnswer(text, False)
+    formula = as_latex(formula)
+    if "," in formula and "," in key.formula and _is_bracketed(key.formula) != _is_bracketed(formula):
+        return ExtractedAnswer(text, False)  # A point or an interval is neither a list nor a set.
+    if tokens_of(formula) != tokens_of(key.formula) and is_restated(formula, prompt, whole="=" in key.formula):
+        return ExtractedAnswer(text, False, refusal="restated")
+    return ExtractedAnswer(text, None, formula)
 
 
-def _result(answer: FoundAnswer) -> str:
-    """What a chain of equations in prose comes to."""
-    if answer.place is AnswerOrigin.BOX:
-        return answer.text
-    text = answer.text.rstrip("! ")
-    return _LEADS_TO.split(text)[-1] or text
-
-
-def _formula(answer: FoundAnswer, key: ReferenceAnswer | None = None) -> ExtractedAnswer:
-    if answer.place in (AnswerOrigin.BOX, AnswerOrigin.MARK):
-        formula = answer.text
-    else:
-        text = without_reasons(answer.text) if answer.place is AnswerOrigin.PHRASE else answer.text
-        formula = formula_in(text)
-        if formula and is_limited(text.rpartition(formula)[0].rstrip("$ "), ""):
-            return ExtractedAnswer(answer.text, False)
-    if not formula or len(formula) > LONGEST or not is_balanced(formula):
-        return ExtractedAnswer(answer.text, False)
-    if key is not None and _is_bracketed(key.text) and "," in formula and not re.search(r"[(\[\\]|<", formula):
-        return ExtractedAnswer(answer.text, False)  # A point or an interval is no list.
-    if key is not None and _is_bracketed(key.text) and _SET.fullmatch(formula):
-        return ExtractedAnswer(answer.text, False)  # Nor is it a set.
-    return ExtractedAnswer(answer.text, None, formula)
+def _is_formula(text: str) -> bool:
+    """Whether it is nothing but a formula: no words beside it, every brace closed."""
+    words = re.findall(r"[^\W\d_]{2,}", _COMMAND.sub(" ", text))
+    return (
+        bool(text)
+        and is_balanced(text)
+        and not any(len(word) >= _LONG_WORD - 1 and word not in _NAMES for word in words)
+    )
 
 
 def _is_bracketed(text: str) -> bool:
-    text = plain_notation(text).strip()
-    return text.startswith("(") and text.endswith(")") and "," in text
+    text = text.replace("\\left", "").replace("\\right", "").strip()
+    return (text[:1] in ("(", "[") and text[-1:] in (")", "]") and "," in text) or "\\cup" in text or "begin" in text
 
 
-def _based(text: str) -> tuple[str, str | None] | None:
-    """A number and its base, of a key or an answer; the base may be left away where nothing else is given."""
-    text = plain_notation(text).strip(" .")
-    found = list(_BASED.finditer(text))
-    if found:
-        digits, braced, plain, in_words, base = found[-1].groups()
-        return (digits or in_words), (braced or plain or base)
-    return (text, None) if text.isalnum() else None
-
-
-def _last_words(text: str) -> str:
-    """What stands behind the verb of a sentence."""
-    return re.sub(r"^.*\b(?:is|are|was|=)\s+", "", plain_notation(text), flags=re.DOTALL).strip()
-
-
-def _same_time(said: str, key: str) -> bool:
-    """7:30 PM where 7:30 is the key."""
-    wanted, found = _TIME.fullmatch(plain_notation(key).strip()), _TIME.fullmatch(plain_notation(said).strip(" ."))
-    return wanted is not None and found is not None and wanted[0] == wanted[1] == found[1]
-
-
-def _same_option(said: str, key: str) -> bool:
-    """(C), C) or "C. Paris" where C is the key."""
-    matches = (_OPTION.match(text) for text in (plain_notation(said).strip(), _last_words(said)))
-    return any(match is not None and match[1] == key for match in matches)
-
-
-def _says_words(answer: FoundAnswer, key: ReferenceAnswer) -> bool:
-    """In a sentence the words may stand behind its verb, or before a comma: "It is even, as ..."."""
-    if answer.place is AnswerOrigin.BOX:
-        return False
-    lead = re.match(r"\W*([A-Za-z]+)[,.!;:]", answer.text)
-    if lead is not None and key.bare in _OPPOSITES and lead[1].lower() in _OPPOSITES:
-        return lead[1].lower() == key.bare and not re.search(rf"\b{_OPPOSITES[key.bare]}\b", answer.text, re.IGNORECASE)
-    is_stated = answer.place is AnswerOrigin.PHRASE
-    said = _last_words(without_reasons(answer.text) if is_stated else _BECAUSE.split(answer.text)[0])
-    said = re.sub(r"^not\s[^,;.]*?\bbut\s+", "", said, flags=re.IGNORECASE)
-    first, *others = re.split(r"[,;(/]|\s(?:because|since|as|for|not|rather\s+than|instead\s+of)\s", said)
-    rest = said[len(first) :]
-    if rest.startswith("/") or _OTHER_WORDS.match(rest.lstrip(" ,;(")) or re.search(r",\s*(?:or|and)\s+\w+\W*$", rest):
-        return False
-    if any(bare(other.rstrip(".! )")) == _OPPOSITES.get(key.bare) for other in others):
-        return False
-    return bare(first.rstrip(".! ")) == key.bare
+def _without_unit(text: str) -> tuple[str, Unit]:
+    r"""A formula and the unit in `\text{}` at its end."""
+    tail = _TAIL.search(text)
+    unit = None if tail is None else read_unit(" " + plain_notation(tail["unit"]))
+    return (text, NO_UNIT) if tail is None or unit is None else (text[: tail.start()], unit)

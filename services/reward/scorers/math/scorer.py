@@ -12,10 +12,17 @@ from importlib import metadata
 from pydantic import Field
 
 from headrace.services.reward import metrics
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.scorers.answers.formulas import as_latex
-from headrace.services.reward.scorers.math.reading import ExtractedAnswer, ReferenceAnswer, Refusal, read_key, read_said
-from headrace.services.reward.scorers.rules.builtin import column
+from headrace.services.reward.scorer import Context, Reads, Sample, Scorer, Verdict
+from headrace.services.reward.scorers.answers.keys import column
+from headrace.services.reward.scorers.answers.numbers import read_ratio
+from headrace.services.reward.scorers.math.reading import (
+    ExtractedAnswer,
+    ReferenceAnswer,
+    Refusal,
+    is_words,
+    read_key,
+    read_said,
+)
 from headrace.services.reward.scorers.rules.functions import said as said_by
 from headrace.services.reward.workers.errors import JobDiedError, JobTimeoutError, WorkerError
 from headrace.services.reward.workers.pool import WorkerPool
@@ -29,6 +36,7 @@ _CHECKED = 500
 _SHOWN = 80
 _REFUSED: Mapping[Refusal, str] = {
     "": "",
+    "no_answer": ", which is no answer where one is looked for, or more than one",
     "restated": ", which stands in the prompt: restated",
     "unevaluated": ", which is not worked out: unevaluated",
 }
@@ -60,10 +68,11 @@ class MathScorer(Scorer):
     """1 if the completion's final answer is the row's, and worked out, else 0."""
 
     low, high = 0.0, 1.0
+    reads: Reads = "answer"
 
     def __init__(self, table: MathTable, context: Context, verifier: str) -> None:
         self._table, self._context = table, context
-        self.version = f"3+math-verify-{verifier}"
+        self.version = f"4+math-verify-{verifier}"
         self._pool = WorkerPool(
             "headrace.services.reward.scorers.math.child:serve",
             processes=context.processes,
@@ -90,7 +99,7 @@ class MathScorer(Scorer):
             key = read_key(column(columns, self._table.answer))
         except (KeyError, ValueError) as error:
             return said_by(error)
-        if key.number is not None:
+        if not _is_for_verifier(key):
             return None
         if key.text not in self._checked and len(self._checked) < _CHECKED:
             self._checked[key.text] = _unreadable(key)
@@ -105,12 +114,11 @@ class MathScorer(Scorer):
 
     def _final(self, look: Verdict | None, verified: Verdict | None) -> Verdict:
         """The verdict of a look stands unless the row's own answer turned out to be unreadable."""
-        if look is None or (verified is not None and verified.failed):
-            assert verified is not None
-            return verified
-        for kind in look.parts:
+        verdict = verified if look is None or (verified is not None and verified.failed) else look
+        assert verdict is not None
+        for kind in verdict.parts:
             metrics.MATH_REFUSED.labels(self._context.component, kind).inc()
-        return look
+        return verdict
 
     def _look(self, sample: Sample) -> tuple[Verdict | None, Pair | None]:
         """A verdict, what is to be verified for it, or both: a verdict that stands if the row's answer is readable."""
@@ -118,13 +126,12 @@ class MathScorer(Scorer):
             key = read_key(column(sample.columns, self._table.answer))
         except (KeyError, ValueError) as error:
             return Verdict.failure(said_by(error)), None
-        said = read_said(sample.completion, key, sample.prompt)
-        wanted = as_latex(key.text)
+        said = read_said(sample.completion, key, sample.prompt, self._context.place)
         if said.refusal:
-            alone = None if key.number is not None else (wanted, wanted)
+            alone = (key.formula, key.formula) if _is_for_verifier(key) else None
             return Verdict(value=0.0, reason=_reason(said), parts={said.refusal: 1.0}), alone
         if said.equal is None:
-            return None, (wanted, as_latex(said.formula))
+            return None, (key.formula, said.formula)
         return Verdict(value=float(said.equal), reason=_reason(said)), None
 
     async def _verified(self, pairs: Sequence[Pair]) -> list[Verdict]:
@@ -158,7 +165,13 @@ class MathScorer(Scorer):
             return Verdict.failure(str(error))
         if not found["readable"]:
             return Verdict.failure(f"the answer {gold[:_SHOWN]!r} cannot be read as mathematics")
-        return Verdict(value=float(bool(found["equal"])), reason=f"it says {said[:_SHOWN]} {found['why']}".strip())
+        parts = {str(found["refusal"]): 1.0} if found["refusal"] else {}
+        reason = f"it says {said[:_SHOWN]} {found['why']}".strip()
+        return Verdict(value=float(bool(found["equal"])), reason=reason, parts=parts)
+
+
+def _is_for_verifier(key: ReferenceAnswer) -> bool:
+    return key.number is None and not key.option and not is_words(key.text) and read_ratio(key.text) is None
 
 
 def _reason(said: ExtractedAnswer) -> str:
@@ -168,4 +181,4 @@ def _reason(said: ExtractedAnswer) -> str:
 def _unreadable(key: ReferenceAnswer) -> str | None:
     from headrace.services.reward.scorers.math.child import is_readable
 
-    return None if is_readable(as_latex(key.text)) else f"the answer {key.text[:_SHOWN]!r} cannot be read"
+    return None if is_readable(key.formula) else f"the answer {key.text[:_SHOWN]!r} cannot be read"

@@ -8,7 +8,7 @@ import math
 
 import sympy
 
-BITS = 100_000
+BITS = 4_000_000
 """Most bits of a number that is worked out."""
 NODES = 2_000
 """Most nodes of a formula's tree."""
@@ -52,7 +52,7 @@ def _bits(node: object) -> float:
 def _bits_of_number(node: sympy.Number) -> float:
     if isinstance(node, sympy.Rational):
         return float(max(abs(node.p).bit_length(), node.q.bit_length(), 1))
-    return max(1.0, abs(float(sympy.log(abs(node), 2)))) if node.is_finite and node != 0 else 1.0
+    return max(1.0, abs(float(sympy.log(abs(node), 2)))) if node.is_finite and not node.is_zero else 1.0
 
 
 def _bits_of_power(base: sympy.Expr, exponent: sympy.Expr) -> float:

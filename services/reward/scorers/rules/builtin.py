@@ -1,55 +1,57 @@
 """The rules: pure functions of one sample. What they raise is a broken row's failure, never a zero."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from headrace.services.reward.scorer import Sample, Verdict
-from headrace.services.reward.scorers.answers.answers import find_answer, last_boxed
-from headrace.services.reward.scorers.answers.final_number import final_number
+from headrace.services.reward.scorer import Place, Sample, Verdict
+from headrace.services.reward.scorers.answers.answers import find_answer, last_boxed, tagged_or_all
+from headrace.services.reward.scorers.answers.keys import column, key_text
+from headrace.services.reward.scorers.answers.numbers import read_number, same_number
 from headrace.services.reward.scorers.rules.functions import rule
 from headrace.services.reward.scorers.rules.patterns import PatternTimeoutError, compiled, in_time
 
 _PROBES = ("", "a")
 _LONG_WORD = 16
+NO_ANSWER = Verdict(value=0.0, reason="there is no answer where one is looked for", parts={"no_answer": 1.0})
 
 
-def column(columns: Mapping[str, object], name: str) -> object:
-    """A column of the data row; raises KeyError naming those that there are."""
-    if name not in columns:
-        raise KeyError(f"the data has no column {name!r}; columns: {', '.join(sorted(columns)) or 'none'}")
-    return columns[name]
+def _exact_match(sample: Sample, *, answer: str = "answer", strip: bool = True, place: Place = "") -> float | Verdict:
+    """1 if the completion is the column `answer`, else 0; white space around both is ignored unless `strip = false`.
 
-
-def _exact_match(sample: Sample, *, answer: str = "answer", strip: bool = True) -> float:
-    """1 if the completion is the column `answer`, else 0; white space around both is ignored unless `strip = false`."""
-    said, wanted = sample.completion, str(column(sample.columns, answer))
+    Of a completion with a closed `<answer>` only what that holds; with a `place` what stands there.
+    """
+    said, wanted = tagged_or_all(sample.completion), str(column(sample.columns, answer))
+    if place:
+        found = find_answer(sample.completion, place=place)
+        if found is None:
+            return NO_ANSWER
+        said = found.text
     return float(said.strip() == wanted.strip()) if strip else float(said == wanted)
 
 
-def _numeric(sample: Sample, *, answer: str = "answer", tolerance: float = 0.0) -> float:
-    """1 if the completion's final number equals the answer's (see `numbers`), else 0.
+def _numeric(sample: Sample, *, answer: str = "answer", tolerance: float = 0.0, place: Place = "") -> float | Verdict:
+    """1 if the number that is the completion's answer (see `find_answer`) equals the row's, else 0.
 
-    Raises ValueError if the answer itself holds no number: the row is broken, not the completion.
+    Raises ValueError if the row's answer is no number: the row is broken, not the completion.
     """
-    text = str(column(sample.columns, answer))
-    wanted = final_number(text)
+    text = key_text(column(sample.columns, answer))
+    wanted = read_number(text)
     if wanted is None:
         raise ValueError(f"the answer {text[:80]!r} holds no number")
-    said = final_number(sample.completion)
-    return float(said is not None and abs(said - wanted) <= tolerance)
+    found = find_answer(sample.completion, place=place)
+    said = None if found is None else read_number(found.text)
+    if said is None:
+        return NO_ANSWER
+    return float(said.is_worked_out and (abs(said.value - wanted.value) <= tolerance or same_number(wanted, said)))
 
 
-def _boxed(sample: Sample, *, answer: str = "answer") -> float:
+def _boxed(sample: Sample, *, answer: str = "answer") -> float | Verdict:
     r"""1 if the content of the last `\boxed{}` is the answer, however the white space stands, else 0.
 
     The answer may be a whole solution with `####` or a box of its own. Raises ValueError for an empty one.
     """
-    text = str(column(sample.columns, answer))
-    found = find_answer(text) if "####" in text or "\\boxed" in text else None
-    wanted = "".join((found.text if found else text).split())
-    if not wanted:
-        raise ValueError("the answer is empty")
+    wanted = "".join(key_text(column(sample.columns, answer)).split())
     said = last_boxed(sample.completion)
-    return float(said is not None and "".join(said.split()) == wanted)
+    return NO_ANSWER if said is None else float("".join(said.split()) == wanted)
 
 
 def _matches_format(sample: Sample, *, pattern: str) -> float | Verdict:
@@ -147,10 +149,10 @@ def _has_size(*, size: int = 4) -> None:
         raise ValueError(f"size = {size}: at least 1")
 
 
-exact_match = rule(_exact_match, low=0.0, high=1.0)
-numeric = rule(_numeric, low=0.0, high=1.0)
-boxed = rule(_boxed, low=0.0, high=1.0)
-matches_format = rule(_matches_format, low=0.0, high=1.0, check=_pattern_compiles)
+exact_match = rule(_exact_match, low=0.0, high=1.0, reads="answer")
+numeric = rule(_numeric, low=0.0, high=1.0, reads="answer")
+boxed = rule(_boxed, low=0.0, high=1.0, reads="answer")
+matches_format = rule(_matches_format, low=0.0, high=1.0, reads="all", check=_pattern_compiles)
 length = rule(_length, low=-1.0, high=0.0, check=_has_target)
 overlong = rule(_overlong, low=-1.0, high=0.0, check=_has_cache)
 repetition = rule(_repetition, low=-1.0, high=0.0, check=_has_size)

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 
-from headrace.services.reward.scorer import Build, Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Build, Context, Reads, Sample, Scorer, Verdict
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import wait_for
 
@@ -14,9 +14,11 @@ Rule = Callable[..., float | Verdict]
 class RuleScorer(Scorer):
     """Applies one rule to each sample, on a thread. What the rule raises is that sample's failure, never a zero."""
 
-    def __init__(self, rule: Rule, options: Mapping[str, object], context: Context, *, low: float, high: float) -> None:
+    def __init__(
+        self, rule: Rule, options: Mapping[str, object], context: Context, *, low: float, high: float, reads: Reads
+    ) -> None:
         self._rule, self._options, self._context = rule, dict(options), context
-        self.low, self.high = low, high
+        self.low, self.high, self.reads = low, high, reads
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """One verdict a sample; raises WaitTimeoutError if they take longer than the deadline."""
@@ -39,8 +41,13 @@ class RuleScorer(Scorer):
         return None
 
 
-def rule(function: Rule, *, low: float, high: float, check: Callable[..., None] | None = None) -> Build:
-    """Makes a rule a scorer. `check(**options)` raises ValueError for options that cannot work."""
+def rule(
+    function: Rule, *, low: float, high: float, reads: Reads = "sampled", check: Callable[..., None] | None = None
+) -> Build:
+    """Makes a rule a scorer. `check(**options)` raises ValueError for options that cannot work.
+
+    A rule with a parameter `place` gets the place where answers are looked for.
+    """
 
     def build(options: Mapping[str, object], context: Context) -> Scorer:
         try:
@@ -49,7 +56,9 @@ def rule(function: Rule, *, low: float, high: float, check: Callable[..., None] 
                 check(**options)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{context.component}: options: {error}") from error
-        return RuleScorer(function, options, context, low=low, high=high)
+        has_place = "place" in inspect.signature(function).parameters
+        given = {**options, "place": context.place} if has_place else options
+        return RuleScorer(function, given, context, low=low, high=high, reads=reads)
 
     return build
 

@@ -32,10 +32,10 @@ async def of_tokens(name: str, tokens: int, options: Mapping[str, Any], *, trunc
 
 async def test_numeric_compares_values_not_spellings() -> None:
     answer = "Some steps <<2*9=18>>\n#### 18"
-    assert await value("numeric", "It is $18.00", answer=answer) == 1.0
-    assert await value("numeric", "It is 19", answer=answer) == 0.0
-    assert await value("numeric", "no idea", answer=answer) == 0.0
-    assert await value("numeric", "It is 18.4", {"tolerance": 0.5}, answer=answer) == 1.0
+    assert await value("numeric", "The answer is $18.00", answer=answer) == 1.0
+    assert await value("numeric", "Answer: 19", answer=answer) == 0.0
+    assert await value("numeric", "18.4", {"tolerance": 0.5}, answer=answer) == 1.0
+    assert (await verdict("numeric", "It is 18, I think", answer=answer)).parts == {"no_answer": 1.0}
 
 
 async def test_a_row_without_a_number_is_a_failure_not_a_zero() -> None:

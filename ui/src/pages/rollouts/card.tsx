@@ -14,6 +14,16 @@ interface Props {
   isChosen: boolean;
 }
 
+/** How many of its tokens are thoughts: all of them where a thought never closed. */
+function thoughtsOf({ tokens, answer_start: start }: Rollout): number {
+  if (!start || start < 0) {
+    return start ? tokens.length : 0;
+  }
+  let length = 0;
+  const first = tokens.findIndex((token) => (length += [...(token.text ?? "")].length) > start);
+  return first < 0 ? tokens.length : first;
+}
+
 const signOf = (value: number | null) => (value === null || value === 0 ? "" : value > 0 ? "plus" : "minus");
 
 export function RolloutCard({ rollout, mode, largest, isChosen }: Props) {
@@ -43,7 +53,7 @@ export function RolloutCard({ rollout, mode, largest, isChosen }: Props) {
       {rollout.episode ? (
         <Conversation rollout={rollout} episode={rollout.episode} mode={mode} largest={largest} title={title} />
       ) : hasText ? (
-        <TokenText tokens={rollout.tokens} mode={mode} largest={largest} label={title} />
+        <TokenText tokens={rollout.tokens} mode={mode} largest={largest} label={title} thoughts={thoughtsOf(rollout)} />
       ) : (
         <LongText class="token-text" text={rollout.completion} label={title} />
       )}

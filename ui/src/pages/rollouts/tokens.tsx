@@ -31,6 +31,8 @@ interface TokenProps {
   mode: Mode;
   largest: number;
   label: string;
+  /** How many of the first are thoughts. */
+  thoughts?: number;
   /** Place of the first in the rollout, which has `total`, where they are a part of it. */
   first?: number;
   total?: number;
@@ -38,7 +40,7 @@ interface TokenProps {
 
 /** A rollout's text, token by token: the mouse or the arrow keys show the details of each. */
 export function TokenText(props: TokenProps) {
-  const { tokens, mode, largest, label, first = 0, total = tokens.length } = props;
+  const { tokens, mode, largest, label, thoughts = 0, first = 0, total = tokens.length } = props;
   const box = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState<Place | null>(null);
   const { shown, more } = useLong(tokens.length, "tokens");
@@ -47,13 +49,13 @@ export function TokenText(props: TokenProps) {
     () => (
       <>
         {tokens.slice(0, shown).map((one, at) => (
-          <span key={at} data-token={at} class={`token ${shadeOf(one, mode, largest)}`}>
+          <span key={at} data-token={at} class={`token ${shadeOf(one, mode, largest)}${at < thoughts ? " thought" : ""}`}>
             {one.text}
           </span>
         ))}
       </>
     ),
-    [tokens, shown, mode, largest],
+    [tokens, shown, mode, largest, thoughts],
   );
   useLayoutEffect(() => {
     const chosen = box.current?.querySelector(`[data-token="${place?.at}"]`);

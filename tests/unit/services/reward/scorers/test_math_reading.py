@@ -1,119 +1,99 @@
-"""What a look tells of a mathematical answer, and what it leaves to the verifier."""
+"""What is decided without a verifier: numbers, options, words, what is left to be worked out, what the prompt has."""
 
 import pytest
 
-from headrace.services.reward.scorers.answers.formulas import as_latex, formula_in, is_balanced, is_words
-from headrace.services.reward.scorers.math.reading import read_key, read_said
+from headrace.services.reward.scorers.answers.notation import as_latex
+from headrace.services.reward.scorers.math.reading import is_balanced, is_words, read_key, read_said
 
-LOOKS: list[tuple[str, str, bool | None]] = [
-    # The ways to say 18.
-    ("18", "A: 18", True),
-    ("18", "$18.00", True),
-    ("18", "18 dollars", True),
-    ("18", "18%", True),
-    ("18", "**18**", True),
-    ("18", "The answer is 18.", True),
-    ("18", "The answer is 18!", True),
-    ("18", "Final answer: 18 apples", True),
-    ("18", "**Answer:** 18", True),
-    ("18", "Answer: 18 km/h", True),
-    ("18", "18.", True),
-    ("18", "x = 18", True),
-    ("18", "= 18", True),
-    ("18", "$x = 18$", True),
-    ("18", "\\[ x = 18 \\]", True),
-    ("18", "so $3 \\cdot 6 = 18$ hours", True),
-    ("18", "\\boxed{18}", True),
-    ("18", "$\\boxed{18\\text{ dollars}}$", True),
-    ("18", "\\boxed{\\$18.00}", True),
-    ("18", "\\boxed{x = 18}", True),
-    ("18", "#### 18", True),
-    ("18", "#### 18\n", True),
-    ("18", "eighteen dollars", True),
-    ("18", "about 18", True),
-    ("18", "1. Nine eggs.\n2. Two dollars each.\nThat makes 18 dollars.", True),
-    ("18", "She earns 9 * 2 = $18 in 3 days.", True),
-    ("18", "It is 20. No, wait: the answer is 18.", True),
-    ("18", "\\boxed{20} is wrong, it is \\boxed{18}", True),
-    ("18", "(18)", True),
-    ("18", "18 cm\u00b2", True),
-    # What is not 18.
-    ("18", "", False),
-    ("18", "I don't know", False),
-    ("18", "81", False),
-    ("18", "180", False),
-    ("18", "1.8", False),
-    ("18", "-18", False),
-    ("18", "18,000", False),
-    ("18", "The answer is not 18 but 20", False),
-    ("18", "18 or 20", False),
-    ("18", "\\boxed{18} is wrong, it is \\boxed{20}", False),
-    ("18", "\\boxed{18, 20}", False),
-    ("18", "\\boxed{18 or 20}", False),
-    ("18", "\\boxed{20} % 18", False),
-    ("18", "The answer is 20, not 18.", False),
-    ("18", "18x", False),
-    ("18", "#### 20\nor 18", False),
-    # Other numbers.
-    ("1800", "1,800", True),
-    ("1,800", "1800.00", True),
-    ("1800", "1.8e3", True),
-    ("1800", "$1.8 \\times 10^3$", True),
-    ("1000000", "1 million", True),
-    ("0.5", ".5", True),
-    ("0.5", "50%", True),
-    ("50%", "0.5", True),
-    ("50", "50\\%", True),
-    ("5", "500%", False),
-    ("-3", "\u22123", True),
-    ("-3", "negative 3", True),
-    ("-3", "3", False),
-    ("0.75", "3/4", True),
-    ("3/4", "0.75", True),
-    ("3/4", "\\frac{3}{4}", True),
-    ("\\frac{3}{4}", "\\boxed{\\dfrac{3}{4}}", True),
-    ("\\frac{3}{4}", "\\boxed{\\frac{6}{8}}", True),
-    ("1.5", "1 1/2", True),
-    ("3/2", "1\\frac{1}{2} hours", True),
-    ("2/3", "0.666667", True),
-    ("2/3", "0.66", False),
-    ("90", "90^\\circ", True),
-    ("90^\\circ", "90 degrees", True),
-    ("Work it out.\n#### 1,234", "1234", True),
-    ("so it is $\\boxed{7}$", "7", True),
-    # Words, options, and formulas that are spelled alike.
-    ("even", "\\boxed{\\text{Even}}", True),
-    ("even", "It is even, as both are.", True),
-    ("even", "odd", False),
-    ("Paris", "spair", False),
-    ("\\text{Evelyn}", "The answer is Evelyn.", True),
-    ("C", "(C)", True),
-    ("C", "The answer is C. Paris", True),
-    ("C", "\\boxed{\\text{(C)}}", True),
-    ("2\\sqrt{3}", "$2 \\sqrt{3}$", True),
-    ("2\\sqrt{3}", "\\boxed{2 \\sqrt{3}}", True),
-    ("\\frac{\\pi}{4}", "\\boxed{\\dfrac{\\pi}{4}}", True),
-    ("[0, 1)", "\\boxed{[0,1)}", True),
-    ("\\left(1, 2\\right)", "\\boxed{(1,2)}", True),
-    # What only the verifier can tell.
-    ("2\\sqrt{3}", "\\boxed{\\sqrt{12}}", None),
-    ("x^2+1", "The answer is 1+x^2, because of that.", None),
-    ("18", "The answer is 18 + y", False),
-    ("5", "\\boxed{5!}", False),
-    ("11", "\\boxed{11_{2}}", False),
-    ("[0, 1)", "\\boxed{[0,1]}", None),
-    ("7", "10-3", False),
+LOOKS: list[tuple[str, str, bool | None, str]] = [
+    ("18", "A: 18", True, ""),
+    ("18", "\\boxed{18\\text{ dollars}}", True, ""),
+    ("18", "It is 20.\nThe answer is 18.", True, ""),
+    ("18", "", False, "no_answer"),
+    ("18", "I don't know", False, "no_answer"),
+    ("18", "The answer is not 18 but 20", False, "no_answer"),
+    ("18", "The answer is 18, not 17.", False, "no_answer"),
+    ("18", "18 or 20", False, "unevaluated"),
+    ("18", "\\boxed{18, 20}", False, "unevaluated"),
+    ("18", "18 is wrong", False, "no_answer"),
+    ("18", "The answer is 18. No wait, 19", False, "no_answer"),
+    ("18", "She has 18 eggs.", False, "no_answer"),
+    ("18", "17+1", False, "unevaluated"),
+    ("1024", "\\boxed{2^{10}}", False, "unevaluated"),
+    ("24", "\\boxed{\\frac{48}{2}}", False, "unevaluated"),
+    ("3/4", "\\boxed{\\frac{6}{8}}", True, ""),
+    ("48/2", "\\boxed{48/2}", True, ""),
+    ("Work it out.\n#### 1,234", "1234", True, ""),
+    ("<answer>7</answer>", "7", True, ""),
+    # Words and options.
+    ("even", "\\boxed{\\text{Even}}", True, ""),
+    ("even", "odd", False, ""),
+    ("no", "The answer is no, yes", False, "no_answer"),
+    ("\\text{Evelyn}", "The answer is Evelyn.", True, ""),
+    ("C", "(C)", True, ""),
+    ("C", "**C**", True, ""),
+    ("C", "The answer is C. Paris", True, ""),
+    ("C", "The correct option is (C) 12", True, ""),
+    ("C", "\\boxed{\\text{(B)}}", False, ""),
+    ("A", "\\boxed{A: is B}", False, "no_answer"),
+    ("B", "\\boxed{A: is B}", False, "no_answer"),
+    ("C", "The answer is C or D", False, "no_answer"),
+    ("C", "C. or D.", False, "no_answer"),
+    # Ratios, bases, notations for one thing.
+    ("3:4", "3 to 4", True, ""),
+    ("3:4", "\\boxed{\\frac{3}{4}}", True, ""),
+    ("3:4", "4:3", False, ""),
+    ("2516_8", "\\boxed{2516_{8}}", True, ""),
+    ("2516_8", "\\boxed{2516_7}", False, ""),
+    ("\\emptyset", "\\boxed{\\varnothing}", True, ""),
+    ("no solution", "\\boxed{\\emptyset}", True, ""),
+    ("(0,1)", "\\boxed{]0,1[}", True, ""),
+    ("[0,1)", "\\boxed{[0,1[}", True, ""),
+    # The verifier's.
+    ("2\\sqrt{3}", "\\boxed{\\sqrt{12}}", None, ""),
+    ("6\\pi\\text{ cm}^2", "\\boxed{6\\pi\\text{ cm}}", False, ""),
+    ("(1,2)", "\\boxed{1,2}", False, ""),
+    ("1,2", "\\boxed{(1,2)}", False, ""),
 ]
 
 
-@pytest.mark.parametrize(("key", "completion", "equal"), LOOKS, ids=lambda value: repr(value)[:40])
-def test_an_answer_is_read_as_a_person_reads_it(key: str, completion: str, equal: bool | None) -> None:
-    assert read_said(completion, read_key(key)).equal is equal
+@pytest.mark.parametrize(("key", "completion", "equal", "refusal"), LOOKS, ids=lambda value: repr(value)[:40])
+def test_what_needs_no_verifier_is_decided(key: str, completion: str, equal: bool | None, refusal: str) -> None:
+    said = read_said(completion, read_key(key))
+    assert (said.equal, said.refusal) == (equal, refusal)
 
 
-@pytest.mark.parametrize("value", [18, 18.0, " 18 ", "$18$", "\\$18"])
-def test_keys_come_as_numbers_and_as_text(value: object) -> None:
-    assert read_said("18", read_key(value)).equal is True
+@pytest.mark.parametrize(
+    ("prompt", "key", "completion"),
+    [
+        ("What is 17+25?", "42", r"\boxed{17 + 25}"),
+        ("How many are $\\binom{8}{4}$?", "70", r"\boxed{\binom84}"),
+        ("Simplify \\(\\sqrt{18}+1\\).", r"1+3\sqrt{2}", r"\boxed{1+\sqrt{18}}"),
+        ("Simplify sqrt(18) + 1.", r"1+3\sqrt{2}", r"1 + \sqrt{18}"),
+        ("Factor $x^2+3x+2$.", "(x+1)(x+2)", r"\boxed{3x+2+x^2}"),
+        ("Expand $2(x+3)$.", "2x+6", r"\boxed{y = (3+x)\cdot 2}"),
+        ("Simplify $\\frac{2\\pi}{8}$.", r"\frac{\pi}{4}", r"\boxed{\dfrac{2\pi}{8}}"),
+        ("Solve $x+5y=3$ for x.", "x=3-5y", r"\boxed{x + 5y = 3}"),
+    ],
+)
+def test_a_formula_of_the_prompt_is_no_answer_in_whatever_order(prompt: str, key: str, completion: str) -> None:
+    said = read_said(completion, read_key(key), prompt)
+    assert (said.equal, said.refusal) == (False, "restated")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "key", "completion"),
+    [
+        ("Which is larger, 2/3 or 6/8?", "3/4", r"\boxed{6/8}"),
+        ("Which is larger, $2\\sqrt3$ or $3\\sqrt2$?", r"3\sqrt2", r"\boxed{3 \sqrt{2}}"),
+        ("Which is irreducible, $x^2+1$ or $x^2-1$?", "1+x^2", r"\boxed{x^2+1}"),
+        ("Divide $2x+15$ by it.", "1+x", r"\boxed{x+1}"),
+        ("Which interval is it, $[0,1)$ or $(0,1]$?", "0\\le x<1", r"\boxed{[0,1)}"),
+    ],
+)
+def test_an_answer_that_the_prompt_gives_to_choose_from_is_right(prompt: str, key: str, completion: str) -> None:
+    said = read_said(completion, read_key(key), prompt)
+    assert (said.equal is not False, said.refusal) == (True, "")
 
 
 @pytest.mark.parametrize(
@@ -125,37 +105,10 @@ def test_a_key_that_nobody_can_read_is_an_error(value: object, words: str) -> No
         read_key(value)
 
 
-@pytest.mark.parametrize(
-    ("line", "formula"),
-    [
-        ("so we get $2\\sqrt{3}$.", "2\\sqrt{3}"),
-        ("Hence \\(a\\) is \\(b+1\\)", "b+1"),
-        ("The result is x^2 + 1, since it is even.", "x^2 + 1"),
-        ("1+x^2, because of that", "1+x^2"),
-        ("it comes to 2*sqrt(3)", "2*sqrt(3)"),
-        ("none at all", ""),
-    ],
-)
-def test_the_formula_of_a_sentence_is_found(line: str, formula: str) -> None:
-    assert formula_in(line) == formula
-
-
-@pytest.mark.parametrize(
-    ("typed", "latex"),
-    [
-        ("2\u221a3", "2\\sqrt{3}"),
-        ("2*sqrt(3)", "2*\\sqrt{3}"),
-        ("2pi", "2\\pi "),
-        ("x\u00b2", "x^2"),
-        ("x <= 3", "x \\le  3"),
-        ("x**2", "x^2"),
-        ("$x$", "x"),
-        ("(-oo, 3]", "(-\\infty , 3]"),
-        ("\\pi", "\\pi"),
-    ],
-)
-def test_what_people_type_becomes_latex(typed: str, latex: str) -> None:
-    assert as_latex(typed) == latex.strip()
+def test_what_people_type_becomes_latex() -> None:
+    typed = ["2\u221a3", "2*sqrt(3)", "2pi", "x\u00b2", "x <= 3", "x**2", "$x$", "(-oo, 3]", "x=1 or x=2"]
+    latex = ["2\\sqrt{3}", "2*\\sqrt{3}", "2\\pi", "x^2", "x \\le  3", "x^2", "x", "(-\\infty , 3]", "x=1 , x=2"]
+    assert [as_latex(one) for one in typed] == latex
 
 
 def test_words_are_told_from_products_of_letters() -> None:
@@ -164,7 +117,4 @@ def test_words_are_told_from_products_of_letters() -> None:
 
 
 def test_braces_count_unless_escaped() -> None:
-    assert is_balanced("\\{1, 2\\}")
-    assert is_balanced("\\{1")
-    assert not is_balanced("{1")
-    assert not is_balanced("}{")
+    assert [is_balanced(text) for text in ("\\{1, 2\\}", "\\{1", "{1", "}{")] == [True, True, False, False]

@@ -9,7 +9,8 @@ sympy = pytest.importorskip("sympy")
 pytest.importorskip("math_verify")
 
 from headrace.services.reward.scorers.math.child import _read  # noqa: E402
-from headrace.services.reward.scorers.math.probe import is_unworked, surely_differ  # noqa: E402
+from headrace.services.reward.scorers.math.forms import is_worked_out  # noqa: E402
+from headrace.services.reward.scorers.math.probe import same_number, surely_differ  # noqa: E402
 from headrace.services.reward.scorers.math.size import TooLargeError, check_size  # noqa: E402
 
 
@@ -86,8 +87,54 @@ def test_points_tell_formulas_apart_and_never_call_equal_ones_different(gold: st
     assert surely_differ(tree(gold), tree(said)) is differ
 
 
-def test_an_integral_is_still_to_be_worked_out() -> None:
-    assert is_unworked(tree(r"\int_0^1 x dx"))
-    assert is_unworked(tree(r"3 + \sum_{k=1}^{n} k"))
-    assert not is_unworked(tree(r"\sqrt{2}"))
-    assert sympy.Integer(3) == tree("3")
+def test_numbers_are_compared_exactly_whatever_their_size_and_reals_by_their_own() -> None:
+    pairs = [
+        ("2^{3000}", str(2**3000), True),
+        ("2^{3000}", str(2**3000 + 1), False),
+        ("100!", r"99!\cdot 100", True),
+        ("10^{20}+1", "10^{20}", False),
+        ("2^{1000000}", "2^{1000001}", False),
+        (r"\sqrt{2}", "1.41421356", True),
+        (r"\sqrt{2}", "1.4142", False),
+        (r"\sqrt{2}\cdot 10^{-8}", r"1.5\cdot 10^{-8}", False),
+    ]
+    assert [same_number(tree(one), tree(other)) for one, other, _ in pairs] == [same for *_, same in pairs]
+    assert same_number(tree("x"), tree("2")) is None
+
+
+UNEVALUATED = [
+    (r"\frac{\pi}{6}", r"\arcsin\frac12"), (r"\begin{pmatrix}2\\4\end{pmatrix}", r"2\begin{pmatrix}1\\2\end{pmatrix}"),
+    ("x^2+3x+2", "(x+1)(x+2)"), ("(x+1)(x+2)", "x^2+3x+2"), ("(x+1)^2", "x^2+2x+1"), ("x^3+x^2", "x^2(x+1)"),
+    ("x^2(x+1)", "x^3+x^2"), ("x^2+1", r"x\cdot x+1"), ("x^2+1", "(x+1)^2-2x"), ("x^2+1", "x^2+2-1"), ("2x+1", "x+x+1"),
+    ("2x+1", "2(x-1)+3"), ("10-4n", "-10-4(n-5)"), ("x+1", r"\frac{x^2-1}{x-1}"), (r"2\pi", r"\frac{4\pi}{2}"),
+    (r"6\pi", r"2\cdot 3\pi"), (r"9\pi", r"\pi\cdot 3^2"), (r"\sqrt{6}", r"\sqrt{2}\cdot\sqrt{3}"),
+    (r"2\sqrt{3}", r"\sqrt{4}\sqrt{3}"), (r"3+2\sqrt{2}", r"(1+\sqrt{2})^2"), (r"1+3\sqrt{2}", r"3\sqrt2+2-1"),
+    (r"\sqrt2+1", r"\frac{1}{\sqrt2-1}"), (r"\sin^2 x", r"1-\cos^2 x"), ("e^2", r"e\cdot e"),
+    ("[1,2]", r"[0,2]\cap[1,3]"),
+    ("(1,2)", "(3-2,1+1)"), ("y=2x+1", "y=2x+3-2"), ("6p-42", "6(p-7)+0"), ("x+1", r"1\cdot(x+1)"),
+    ("x+1", r"\frac{x+1}{1}"),
+    ("x+1", "-(-(x+1))"), ("2", r"\int_0^1 4x dx"), ("2", r"\sum_{k=1}^{2} 1"), ("2", r"\lim_{x\to 0} (x+2)"),
+]  # fmt: skip
+WORKED_OUT = [
+    (r"1+3\sqrt{2}", r"3\sqrt2+1"), (r"1+3\sqrt{2}", r"\sqrt{18}+1"), (r"2\sqrt{3}", r"\sqrt{12}"), ("a_{n-1}+1",
+    "1+a_{n-1}"),
+    (r"\frac{\sqrt2}{2}", r"\frac{1}{\sqrt2}"), (r"\frac{1+\sqrt5}{2}", r"\frac12(1+\sqrt5)"),
+    (r"6+6\sqrt3", r"6(1+\sqrt3)"),
+    (r"\frac{1+\sqrt5}{2}", r"\frac12+\frac{\sqrt5}{2}"), (r"\frac{\pi}{4}", r"\pi/4"),
+    (r"\frac{\pi}{4}", r"\frac{2\pi}{8}"),
+    ("2x+6", "2(x+3)"), (r"\frac14 n(n+1)", r"\frac{n(n+1)}{4}"), ("(x+1)^2", "(x+1)(x+1)"), (r"\frac{1}{x^2}",
+    "x^{-2}"),
+    (r"\frac34 x^{-1/4}", r"\frac{3}{4\sqrt[4]{x}}"), ("3+4i", "4i+3"), ("y=2x+1", "2x+1"), (r"\pm 5", "5, -5"),
+    (r"(-\infty,1)\cup(1,\infty)", r"\mathbb{R}\setminus\{1\}"), (r"(-\infty,3]", r"x \le 3"), ("2^{10}", "1024"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gold", "said"), UNEVALUATED)
+def test_the_question_written_again_is_not_worked_out(gold: str, said: str) -> None:
+    assert not is_worked_out(tree(said), tree(gold))
+    assert is_worked_out(tree(gold), tree(gold))
+
+
+@pytest.mark.parametrize(("gold", "said"), WORKED_OUT)
+def test_other_closed_forms_are_worked_out(gold: str, said: str) -> None:
+    assert is_worked_out(tree(said), tree(gold))
