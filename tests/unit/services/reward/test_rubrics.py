@@ -4,11 +4,13 @@ import asyncio
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from headrace.services.reward import metrics
 from headrace.services.reward.rubric.circuit import TRIES, CircuitOpenError
 from headrace.services.reward.rubric.rubrics import Rubrics
-from headrace.services.reward.scorer import Sample, ScorerDownError, Verdict
+from headrace.services.reward.scorer import Context, Sample, ScorerDownError, Verdict
+from headrace.services.reward.settings import RewardTable
 from headrace.wire.errors import ConfigError
 from tests.reward_scorers import install, rubrics, scripted
 from tests.virtual_time import run_in_own_time
@@ -249,3 +251,32 @@ async def test_the_digest_is_of_the_versions_that_scored(monkeypatch: pytest.Mon
 def test_an_ensemble_has_no_range_or_options_of_its_own() -> None:
     with pytest.raises(ValueError, match="neither range nor options"):
         rubrics({"name": "ensemble", "members": [scripted("one")], "range": [0, 1]})
+
+
+async def test_a_scorer_sees_the_answer_all_or_what_was_sampled() -> None:
+    scorers = [
+        {"name": "exact_match"},
+        {"name": "format", "options": {"pattern": "<think>.*</think>.*"}},
+        {"name": "format", "label": "answer", "text": "answer", "options": {"pattern": "42"}},
+        {"name": "exact_match", "label": "all", "text": "all"},
+    ]
+    made = Rubrics(RewardTable(scorers=scorers), Context(component=""))
+    samples = [
+        Sample(prompt=prompt, completion=said, columns={"answer": "42"})
+        for prompt, said in [
+            ("?", "<think>4</think>42"),
+            ("?<think>\n", "4</think>42"),
+            ("?<think>", "42"),
+            ("?", "42"),
+        ]
+    ]
+    results = await made.score(samples, patient=False)
+    seen = [tuple(one.components[name] for name in ("exact_match", "format", "answer", "all")) for one in results]
+    assert seen == [(1, 1, 1, 0), (1, 1, 1, 0), (0, 0, 0, 0), (1, 0, 1, 1)]
+    assert [one.answer_start for one in results] == [16, 9, None, 0]
+
+
+@pytest.mark.parametrize("tags", [["<think>"], ["<a>", "<a>"], ["", "</a>"]])
+def test_reasoning_tags_are_two_or_none(tags: list[str]) -> None:
+    with pytest.raises(ValidationError, match="opening and the closing tag"):
+        RewardTable(reasoning_tags=tags)

@@ -5,7 +5,7 @@ from pyarrow import parquet
 
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.records.rollout_log import write_rollouts
-from headrace.wire.contracts import Message, Score, ScoredGroup, encode
+from headrace.wire.contracts import Message, Score, ScoredGroup, decode, encode
 from headrace.wire.rundir.episode_column import episode_view
 from tests import builders
 
@@ -105,3 +105,14 @@ def test_an_episode_is_in_the_log_with_its_turns_and_its_error(tmp_path):
     assert rows[1]["finish_reason"] == "environment_error" and failed.error.endswith("(game.py:12)")
     plain = parquet.read_schema(write_rollouts(tmp_path, 2, [ready(builders.group(4))], [0.5, -0.5]))
     assert "episode" not in plain.names
+
+
+def test_the_border_between_thoughts_and_answer_is_in_messages_and_in_the_log(tmp_path):
+    made = ready(builders.group(4, size=3))
+    starts = (7, None, 0)
+    scores = tuple(replace(one, answer_start=start) for one, start in zip(made.scored.scores, starts, strict=True))
+    scored = replace(made.scored, scores=scores)
+    sent = decode(encode(Message(header=builders.header(4), body=scored))).body
+    assert [score.answer_start for score in sent.scores] == [7, None, 0]
+    rows = parquet.read_table(write_rollouts(tmp_path, 1, [replace(made, scored=scored)], [0.5] * 3)).to_pylist()
+    assert [row["answer_start"] for row in rows] == [7, -1, 0]

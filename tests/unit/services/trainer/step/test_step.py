@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -209,6 +210,10 @@ def test_batch_metrics_by_hand():
     assert found["reward_mean"] == 0.25
     assert found["prompt_tokens"] == 4 * 3 + 4 * 4
     assert found["completion_tokens"] == sum(len(r.token_ids) for g in groups for r in g.group.rollouts)
+    assert found["reward_no_answer_share"] == 0
+    first, second, *others = groups[0].scores
+    unread = (replace(first, answer_start=None), replace(second, components={"math.no_answer": 1.0}), *others)
+    assert batch_metrics([replace(groups[0], scores=unread)], version=3)["reward_no_answer_share"] == 0.5
 
 
 def test_gradient_checkpointing_changes_no_gradient(tmp_path):
