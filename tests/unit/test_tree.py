@@ -14,9 +14,9 @@ SOURCES = [
     if "wire/v1/" not in path.as_posix()
 ]
 PURE_SCORERS = (
-    *(f"answers/{name}" for name in ("answers", "final_number", "formulas", "hedges", "notation", "numbers", "units")),
+    *(f"answers/{name}" for name in ("answers", "keys", "labels", "notation", "numbers", "units")),
     *(f"code/{name}" for name in ("asserts", "blocks", "expected", "tests")),
-    *("json/reading", "math/reading", "rules/builtin", "rules/language_pieces"),
+    *("json/reading", "math/prompt", "math/reading", "rules/builtin", "rules/language_pieces"),
 )
 PURE = [
     *sorted((ROOT / "services/trainer/algorithms").rglob("*.py")),

@@ -30,7 +30,7 @@ class Result:
     versions: dict[str, str] = field(default_factory=dict)
     """Versions that verdicts name themselves, by scorer."""
     answer_start: int | None = 0
-    """See `Sample.answer_start`."""
+    """Characters of its completion that are thoughts; None = there is no answer."""
 
 
 class Rubric:

@@ -17,6 +17,7 @@ _TRIES = 8
 _SEEN = 20_000
 """Characters at the end of a text in which marks, labels and lines are looked for."""
 _SIGNS = ' \t\r\n*_`$";'
+_ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][\w-]{1,30}>|<\|[\w-]{1,30}\|>|\[/?[A-Z]{3,20}\]")
 """What chat templates and prompts put around an answer: a border, as the end of a line is."""
 
@@ -37,9 +38,9 @@ def find_answer(text: str, *, is_option: bool = False, place: Place = "") -> Fou
 
     `is_option`: an option is asked for, so `A:` is no label. `place`: the only one to look at.
     """
-    tagged, cut = _tagged(text), text.rfind("<answer>")
-    if tagged is None and cut >= 0:
-        text = text[:cut]
+    tagged = _tagged(text)
+    if tagged is None:
+        text = text[: next((tag.start() for tag in _ANSWER.finditer(text) if not tag[1]), None)]
     lines = _TAG.sub("\n", text[-_SEEN:])
     for one, found in (
         ("tag", tagged),
@@ -108,9 +109,12 @@ def _closing(text: str, begin: int) -> int | None:
 
 
 def _tagged(text: str) -> str | None:
-    end = text.rfind("</answer>")
-    begin = text.rfind("<answer>", 0, max(end, 0))
-    return text[begin + len("<answer>") : end] if begin >= 0 else None
+    begin, found = None, None
+    for tag in _ANSWER.finditer(text):
+        if begin is not None and tag[1]:
+            found = text[begin : tag.start()]
+        begin = None if tag[1] else tag.end()
+    return found
 
 
 def _marked(text: str) -> str | None:
