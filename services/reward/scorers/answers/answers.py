@@ -34,14 +34,13 @@ def find_answer(text: str, *, is_option: bool = False, place: Place = "") -> Fou
     r"""The answer of a text: what the last closed `<answer>` holds, else the last closed `\boxed` or `\fbox`, else what
     the last `####` or the last label is followed by, else the last line; None if there is none of these.
 
-    An `<answer>` that is not closed was cut off: neither it nor what follows is one.
+    An `<answer>` that is not closed was cut off: what follows it is no mark, label or line.
 
     `is_option`: an option is asked for, so `A:` is no label. `place`: the only one to look at.
     """
     tagged = _tagged(text)
-    if tagged is None:
-        text = text[: next((tag.start() for tag in _ANSWER.finditer(text) if not tag[1]), None)]
-    lines = _TAG.sub("\n", text[-_SEEN:])
+    opened = [] if tagged is not None else [tag.start() for tag in _ANSWER.finditer(text) if not tag[1]]
+    lines = _TAG.sub("\n", text[: opened[-1] if opened else None][-_SEEN:])
     for one, found in (
         ("tag", tagged),
         ("box", last_boxed(text)),
