@@ -48,7 +48,7 @@ class TrainerTable(Table):
     eps: float = Field(1e-8, gt=0)
     """AdamW's epsilon, against division by zero."""
     weight_decay: float = Field(0.0, ge=0)
-    """Applies to matrices only: norms and biases are not decayed."""
+    """Applies to matrices only: norms, biases (of experts too) and Mamba's `A_log` are not decayed."""
     grad_clip: float = Field(1.0, ge=0)
     """Largest norm of the whole gradient; 0 = no clipping."""
     warmup_steps: int = Field(0, ge=0)
