@@ -750,22 +750,28 @@ class ReplicaOutcome(_message.Message):
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CANARY_GAP_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     committed: _builtins.bool
     reason: _builtins.str
     """Phase and reason of a miss."""
+    canary_gap: _builtins.float
+    """Largest |trainer - engine| logprob of the canary, nats; absent if the replica was not verified anew."""
     def __init__(
         self,
         *,
         replica_id: _builtins.str = ...,
         committed: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        canary_gap: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_canary_gap", b"_canary_gap", "canary_gap", b"canary_gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "reason", b"reason", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_gap", b"_canary_gap", "canary_gap", b"canary_gap", "committed", b"committed", "reason", b"reason", "replica_id", b"replica_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__canary_gap: _TypeAlias = _typing.Literal["canary_gap"]  # noqa: Y015
+    _WhichOneofArgType__canary_gap: _TypeAlias = _typing.Literal["_canary_gap", b"_canary_gap"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__canary_gap) -> _WhichOneofReturnType__canary_gap | None: ...
 
 Global___ReplicaOutcome: _TypeAlias = ReplicaOutcome  # noqa: Y015
 

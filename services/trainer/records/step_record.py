@@ -20,7 +20,7 @@ from headrace.wire.telemetry import get_logger
 _STALE_SHARE = 0.05
 """Share of the tokens that arrived, above which the bound on staleness shapes what is learned."""
 _SAY_AGAIN_STEPS = 20
-_SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
+_SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "canary_gap", "staleness_max", "seconds", "replayed")
 log = get_logger("trainer.rl")
 
 
@@ -86,7 +86,7 @@ class StepRecord:
                 metrics.STALENESS.observe(lag)
         metrics.show_step(line)
         self._warn_of_stale(step, line)
-        log.info("step", step=step, **{key: line[key] for key in _SHOWN})
+        log.info("step", step=step, **{key: line[key] for key in _SHOWN if key in line})
 
     def _warn_of_stale(self, step: int, line: Mapping[str, Any]) -> None:
         share = line.get("stale_tokens_share", 0.0)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import Arrival, ReadyGroup
 from headrace.services.trainer.durability.staleness import generated_tokens
-from headrace.services.trainer.runtime.token_limits import TokenLimits
+from headrace.services.trainer.runtime.token_limits import UNLIMITED, TokenLimits
 from headrace.wire.contracts import (
     DropReason,
     Header,
@@ -44,7 +44,7 @@ class Inbox:
         run_id: str,
         lease_s: float,
         ended: Callable[[], None],
-        limits: TokenLimits = TokenLimits(),
+        limits: TokenLimits = UNLIMITED,
     ) -> None:
         self._consumer: Consumer = broker.consumer(StreamName.SCORED, "trainer", lease_s=lease_s)
         self._ledger = ledger

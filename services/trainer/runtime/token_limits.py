@@ -43,3 +43,6 @@ class TokenLimits:
                         "context_overflow",
                         f"{rollout.rollout_id}: {length} tokens in a context of {self.context_length}",
                     )
+
+
+UNLIMITED = TokenLimits()
