@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
+from structlog.typing import FilteringBoundLogger
 
 from headrace.wire import failpoints, memory_trace, metrics, tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
-from headrace.wire.environment import inherited, overlay
+from headrace.wire.environment import inherited, keep_out, overlay
 from headrace.wire.errors import ConfigError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault
 from headrace.wire.rundir.layout import RunPaths
@@ -72,12 +73,24 @@ def end_process(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _leave_variables_out(service: str, log: FilteringBoundLogger) -> None:
+    """Begins again without variables that gRPC has read as it was imported; others are only removed."""
+    names = keep_out()
+    if names:
+        log.warning("variables_left_out", names=names, reason="they would lead connections of the run elsewhere")
+    if any(name.startswith("GRPC_") for name in names):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-P", "-m", f"headrace.services.{service}", *sys.argv[1:]])
+
+
 def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     """Reads the settings and runs `main`; returns its exit code, `REFUSED`, `GIVEN_UP`, or 1 for any other error."""
     configure_logging(name, "")
     failpoints.install(name, inherited().get(failpoints.VARIABLE, ""))
     memory_trace.install(name, inherited().get(memory_trace.VARIABLE, ""))
     log = get_logger(name)
+    _leave_variables_out(name, log)
     place = Path()
     try:
         settings = read_settings(kind)

@@ -28,6 +28,7 @@ from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
 from headrace.wire.rundir.receipts import Receipt, last_receipt
+from headrace.wire.urls import is_internal
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
@@ -151,7 +152,7 @@ def ask(url: str, path: str, token: str = "") -> JsonValue:
     if base.scheme not in ("http", "https") or not base.host:
         raise ConfigError(f"--url {url}: give an address such as http://127.0.0.1:8080")
     try:
-        with httpx.Client(timeout=_ANSWER_S, trust_env=not _is_near(base.host)) as http:
+        with httpx.Client(timeout=_ANSWER_S, trust_env=not is_internal(base.host)) as http:
             answer = http.get(url.rstrip("/") + path, headers={"Authorization": f"Bearer {token}"} if token else {})
             answer.raise_for_status()
             found: JsonValue = answer.json()
