@@ -12,14 +12,14 @@ from typing import NoReturn, TypeVar
 from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
-from headrace.wire import failpoints, memory_trace, metrics, tracing
+from headrace.wire import failpoints, memory_trace, metrics, outage, tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
 from headrace.wire.environment import inherited, keep_out, overlay
 from headrace.wire.errors import ConfigError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault
-from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.layout import CONFINED, RunPaths
 from headrace.wire.settings import ServiceSettings
 from headrace.wire.telemetry import configure_logging, get_logger
 
@@ -84,6 +84,11 @@ def _leave_variables_out(service: str, log: FilteringBoundLogger) -> None:
         os.execv(sys.executable, [sys.executable, "-P", "-m", f"headrace.services.{service}", *sys.argv[1:]])
 
 
+def _events_of(service: str, run_dir: Path) -> Path:
+    paths = RunPaths(run_dir)
+    return paths.own_events(service) if service in CONFINED else paths.events
+
+
 def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     """Reads the settings and runs `main`; returns its exit code, `REFUSED`, `GIVEN_UP`, or 1 for any other error."""
     configure_logging(name, "")
@@ -103,6 +108,9 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
             makes=settings.tokens is None,
             tls=settings.tls,
         )
+        who = name if name in ("trainer", "orchestrator") else f"{name}-{settings.instance}"
+        own = getattr(settings, "events", None) or _events_of(name, settings.run_dir)
+        outage.show_as(who, settings.run_dir, own)
         if exposed := not_encrypted(settings):
             log.warning("not_encrypted", what=exposed)
         tracing.start(settings.tracing, service=name, run_id=settings.run.id, instance=settings.instance)
@@ -118,5 +126,6 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         log.exception("crashed")
         return 1
     finally:
+        outage.forget()
         process_access.forget()
         tracing.stop()

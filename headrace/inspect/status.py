@@ -23,6 +23,7 @@ from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.outage import unreachable
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
@@ -181,6 +182,8 @@ def show_status(shown: RunLook, console: Console) -> None:
     doing = "running" if shown.steps and "trainer" in shown.services else "starting"
     state = f"{doing} (pid {shown.supervisor})" if shown.supervisor else _not_running(shown.run_dir)
     console.print(f"{shown.run_dir}: {state}, {shown.steps} steps done", markup=False)
+    for one in unreachable(Path(shown.run_dir)) if shown.supervisor else ():
+        console.print(f"{one.who} cannot reach the {one.peer} at {one.address}: {one.error}", markup=False)
     for row in shown.evals:
         console.print(eval_line(row), markup=False)
     _show_receipt(shown.receipt, console)

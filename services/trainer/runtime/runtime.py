@@ -115,7 +115,7 @@ class Runtime:
             boot_id=secrets.token_hex(8),
             routes=self._publisher.routes,
         )
-        self.doing = "waiting for the orchestrator to register the trainer"
+        self.doing = f"waiting for the orchestrator at {settings.orchestrator_address} to register the trainer"
         incarnation = self._register(registration, given_up)
         journal = JournalWriter.open(
             folder,
@@ -133,7 +133,12 @@ class Runtime:
         journaled = JournaledLedger(ledger, journal, events, version=version, digest=digest)
         self._servicer.ledger = journaled
         self.reporter = Reporter(
-            self._orchestrator(), journaled, registration, republish=self._republish, stop=self._stop
+            self._orchestrator(),
+            journaled,
+            registration,
+            republish=self._republish,
+            stop=self._stop,
+            address=settings.orchestrator_address,
         )
         self._background.call(self._begin_taking(journaled, limits), _START_S, "the streams to start")
         self._background.spawn(self.reporter.run(), "reporter")
@@ -163,7 +168,13 @@ class Runtime:
     def _register(self, registration: orchestrator_pb2.RegisterTrainerRequest, given_up: Callable[[], bool]) -> int:
         limit = self._settings.trainer.orchestrator_timeout_s
         registering = self._background.spawn(
-            register(self._orchestrator(), registration, timeout_s=limit), "registration"
+            register(
+                self._orchestrator(),
+                registration,
+                timeout_s=limit,
+                address=self._settings.orchestrator_address,
+            ),
+            "registration",
         )
         while not wait([registering], timeout=_LOOK_S).done:
             if given_up():
