@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.runtime.token_limits import TokenLimits
 from headrace.wire.contracts import Score, ScoredGroup
 from headrace.wire.errors import ContractError
 from tests.builders import group, played_group
+from tests.unit.services.trainer.builders import tiny_model
 
 
 def scored(body):
@@ -53,3 +56,10 @@ def test_an_id_beyond_the_vocabulary_is_found_in_a_context_too(where):
         body = replace(body, rollouts=(first, *body.rollouts[1:]))
     check(scored(body), "bad_tokens", vocab=99)
     check(scored(body), None, vocab=100)
+
+
+def test_the_limits_are_those_of_the_loaded_model_unless_the_engines_have_a_context_of_their_own():
+    policy = Policy(tiny_model(), forward_dtype=torch.float32)
+    own = policy.model.config.max_position_embeddings
+    assert TokenLimits.of(policy, 0) == TokenLimits(vocab=policy.vocab, context_length=own)
+    assert TokenLimits.of(policy, 7).context_length == 7
