@@ -4,6 +4,8 @@ import os
 import signal
 import sys
 
+from headrace.wire.environment import keep_out
+
 _STOPPED = 130
 
 
@@ -12,6 +14,8 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:  # A shell's `&` ignores it for the whole command.
         signal.signal(signal.SIGINT, _stop_early)
+    if left_out := keep_out():
+        sys.stderr.write(f"note: left out, as it would lead connections of a run elsewhere: {', '.join(left_out)}\n")
     try:
         from headrace.cli.app import run
     except ModuleNotFoundError as error:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
+from structlog.typing import FilteringBoundLogger
 
-from headrace.wire import failpoints, memory_trace, metrics, tracing
+from headrace.wire import failpoints, memory_trace, metrics, outage, tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
-from headrace.wire.environment import inherited, overlay
+from headrace.wire.environment import inherited, keep_out, overlay
 from headrace.wire.errors import ConfigError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault
-from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.layout import CONFINED, RunPaths
 from headrace.wire.settings import ServiceSettings
 from headrace.wire.telemetry import configure_logging, get_logger
 
@@ -72,12 +73,29 @@ def end_process(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _leave_variables_out(service: str, log: FilteringBoundLogger) -> None:
+    """Begins again without variables that gRPC has read as it was imported; others are only removed."""
+    names = keep_out()
+    if names:
+        log.warning("variables_left_out", names=names, reason="they would lead connections of the run elsewhere")
+    if any(name.startswith("GRPC_") for name in names):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-P", "-m", f"headrace.services.{service}", *sys.argv[1:]])
+
+
+def _events_of(service: str, run_dir: Path) -> Path:
+    paths = RunPaths(run_dir)
+    return paths.own_events(service) if service in CONFINED else paths.events
+
+
 def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     """Reads the settings and runs `main`; returns its exit code, `REFUSED`, `GIVEN_UP`, or 1 for any other error."""
     configure_logging(name, "")
     failpoints.install(name, inherited().get(failpoints.VARIABLE, ""))
     memory_trace.install(name, inherited().get(memory_trace.VARIABLE, ""))
     log = get_logger(name)
+    _leave_variables_out(name, log)
     place = Path()
     try:
         settings = read_settings(kind)
@@ -90,6 +108,9 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
             makes=settings.tokens is None,
             tls=settings.tls,
         )
+        who = name if name in ("trainer", "orchestrator") else f"{name}-{settings.instance}"
+        own = getattr(settings, "events", None) or _events_of(name, settings.run_dir)
+        outage.show_as(who, settings.run_dir, own)
         if exposed := not_encrypted(settings):
             log.warning("not_encrypted", what=exposed)
         tracing.start(settings.tracing, service=name, run_id=settings.run.id, instance=settings.instance)
@@ -105,5 +126,6 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
         log.exception("crashed")
         return 1
     finally:
+        outage.forget()
         process_access.forget()
         tracing.stop()

@@ -44,6 +44,12 @@ _OF_SOME = frozenset({"node", "trainer", "orchestrator", "events"})
 BROKER_FILE = "HEADRACE_BROKER__URL_FILE"
 NAMES = frozenset({*_KEYS, BROKER_FILE})
 """All of them."""
+_OF_OTHERS = re.compile(
+    r"MASTER_(ADDR|PORT)|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|(PET|TORCHELASTIC|ACCELERATE|FSDP)_\w+|NCCL_COMM_ID"
+    r"|GRPC_(?!ENABLE_FORK_SUPPORT$|VERBOSITY$|TRACE$|DEFAULT_SSL_ROOTS_FILE_PATH$)\w+"
+)
+"""gRPC's own default roots are for servers elsewhere, such as a collector: the run's channels have theirs."""
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -55,6 +61,34 @@ def inherited() -> dict[str, str]:
 def set_default(name: str, value: str) -> None:
     """Sets a variable for libraries of this process and its children, unless the user has set it."""
     os.environ.setdefault(name, value)
+
+
+def set_variable(name: str, value: str) -> None:
+    """Sets a variable for libraries of this process and its children, whatever the user has set."""
+    os.environ[name] = value
+
+
+def keep_out() -> list[str]:
+    """Removes what a cluster or a launcher of other programs sets, and returns the names.
+
+    Each of these variables would move a connection of the run to another place: addresses and ranks of launchers (a
+    trainer has its own, see `headrace.services.trainer.distributed`), gRPC's switches, and interfaces for collectives
+    that this machine does not have.
+    """
+    there = {name for _, name in socket.if_nameindex()}
+    absent = [name for name in _INTERFACES if name in os.environ and not _can_bind(name, os.environ[name], there)]
+    found = sorted({*absent, *filter(_OF_OTHERS.fullmatch, os.environ)})
+    for name in found:
+        del os.environ[name]
+    return found
+
+
+def _can_bind(name: str, value: str, there: set[str]) -> bool:
+    """Whether interfaces of this machine satisfy a list of them: gloo needs each, NCCL one that begins so."""
+    if name == "GLOO_SOCKET_IFNAME":
+        return there >= set(value.split(","))
+    wanted = [one.partition(":")[0] for one in value.removeprefix("=").split(",")]
+    return value.startswith("^") or any(one and has.startswith(one) for one in wanted for has in there)
 
 
 def overlay(

@@ -200,7 +200,13 @@ def channel(address: str, serves: Role | None = None) -> grpc.aio.Channel:
     With certificates it goes over mutual TLS, to a server whose certificate names the role `serves`, or its host
     without. Raises ConfigError for certificates that cannot be used.
     """
-    options = (*_OPTIONS, ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
+    options = (
+        *_OPTIONS,
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        # Else `grpc_proxy`, `https_proxy` and `http_proxy` of a container would send it out of the run's network.
+        ("grpc.enable_http_proxy", 0),
+    )
     access = process.current()
     if access is None or not access.encrypts:
         return grpc.aio.insecure_channel(address, options=options)

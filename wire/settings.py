@@ -96,13 +96,14 @@ class SamplingTable(Table):
     temperature: float = Field(1.0, gt=0)
     """Divides the logits; engine and trainer both compute logprobs at this temperature."""
     top_k: int = Field(0, ge=0)
-    """0 = off."""
+    """0 = off, as RL requires: the trainer has no logprobs of a cut-off distribution."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """1 = off."""
+    """1 = off, as RL requires."""
     max_tokens: int = Field(128, ge=1)
     """Longest completion; longer ones end with finish reason `length`."""
     forced_lengths_column: str = ""
-    """For benchmarks: a data column with one forced completion length for each rollout."""
+    """For benchmarks of speed: a data column with one forced completion length for each rollout, which nothing can be
+    learned from. For the torch engine."""
 
 
 class BrokerTable(Table):

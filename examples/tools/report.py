@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def measure(root: Path) -> dict[str, float]:
-    """Share of held-out tasks with a right answer, before and after reinforcement learning."""
+    """Share of held-out tasks with a right answer before and after, and the largest gap between trainer and engine: on
+    the tokens of steps that could compare any, and on the canary of each publication.
+    """
     looks = [json.loads(line) for line in (root / "rl" / "evals.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [json.loads(line) for line in (root / "rl" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return {
@@ -14,7 +16,7 @@ def measure(root: Path) -> dict[str, float]:
         "right_after": looks[-1]["accuracy"],
         "sampled_before": steps[0]["reward_mean"],
         "sampled_after": steps[-1]["reward_mean"],
-        "logprob_gap_max": max(step["logprob_gap_max"] for step in steps),
+        "logprob_gap_max": max(step[key] for step in steps for key in ("logprob_gap_max", "canary_gap") if key in step),
     }
 
 
@@ -23,7 +25,10 @@ def failures(found: dict[str, float]) -> list[str]:
     expected = {
         "held-out tasks answered right before, below 40%": found["right_before"] < 0.4,
         "held-out tasks answered right after, above 80%": found["right_after"] > 0.8,
-        "trainer and engine agree on every sampled token, to 1e-4 nats": found["logprob_gap_max"] <= 1e-4,
+        "trainer and engine agree on all tokens that both computed with the same weights, to 1e-4 nats": found[
+            "logprob_gap_max"
+        ]
+        <= 1e-4,
     }
     return [text for text, holds in expected.items() if not holds]
 

@@ -35,6 +35,7 @@ _LAST = (
     ("trained tokens a second", "trained_tokens_per_second", ",.0f"),
     ("MFU", "mfu", ".1%"),
     ("logprob gap", "logprob_gap_max", ".1e"),
+    ("canary gap", "canary_gap", ".1e"),
 )
 
 

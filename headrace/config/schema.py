@@ -202,7 +202,25 @@ def _sampling_problem(config: RunFile) -> str | None:
         )
     if algorithm.dynamic_sampling and config.batch.group_size < 2:
         return "algorithm.dynamic_sampling needs batch.group_size of 2 or more: one rollout has nothing to differ from"
-    if algorithm.greedy_last and config.rollout.sampling.forced_lengths_column:
+    return _draw_problem(config)
+
+
+def _draw_problem(config: RunFile) -> str | None:
+    """Why rollouts of RL would not be drawn from the distribution whose logprobs are recorded and trained."""
+    sampling, algorithm = config.rollout.sampling, config.algorithm
+    if config.run.stage != "rl":
+        return None
+    cuts = {"top_p": (sampling.top_p, 1), "top_k": (sampling.top_k, 0)}
+    for key, (value, off) in cuts.items():
+        if value != off:
+            return (
+                f"rollout.sampling.{key} = {value:g} draws from a cut-off distribution, whose logprobs no engine "
+                f"records: the ratio to the trainer's would silently be wrong; set {key} = {off}, or leave it out "
+                "(rollout.sampling.temperature is trained as it is drawn)"
+            )
+    if sampling.forced_lengths_column and config.rollout.engine == "sglang":
+        return 'rollout.sampling.forced_lengths_column: SGLang cannot force a token; set rollout.engine = "torch"'
+    if algorithm.greedy_last and sampling.forced_lengths_column:
         return f"algorithm {algorithm.name!r} adds a greedy rollout to each group, which no forced length is given for"
     return None
 

@@ -29,7 +29,8 @@ class Summary:
     """Trained rollouts."""
     seconds: float
     logprob_gap_max: float | None
-    """Largest difference between a sampled token's logprob in the engine and in the trainer."""
+    """Largest difference between a sampled token's logprob in the engine and in the trainer; None if none was compared:
+    above staleness 0 few or no tokens are of the version that is trained."""
     versions_committed: dict[str, int]
     """Replica -> number of weight versions that it proved and served, the one before the first step included."""
     groups_dropped: dict[str, int]
@@ -50,14 +51,14 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
     steps = steps_of(run_dir)
     evals = evals_of(run_dir)
     totals = totals_of(run_dir)
-    gaps = numbers_of(steps.values(), "logprob_gap_max")
+    gaps = numbers_of((row for row in steps.values() if row.get("logprob_gap_tokens") != 0), "logprob_gap_max")
     return Summary(
         eval_before=number_of(evals[0].get("accuracy")) if evals else None,
         eval_after=number_of(evals[-1].get("accuracy")) if evals else None,
         steps=len(steps),
         rollouts=int(sum(numbers_of(steps.values(), "rollouts"))),
         seconds=round(seconds, 3),
-        logprob_gap_max=max(gaps) if gaps else None,
+        logprob_gap_max=max(gaps, default=None),
         versions_committed=totals.versions_committed,
         groups_dropped=totals.groups_dropped,
         run_dir=str(run_dir),

@@ -94,6 +94,7 @@ class LiveTable:
         self._live.stop()
 
 
+_GAP = "logprob_gap_max"
 _STEP_PARTS = (
     ("reward", "reward_mean", ".3f"),
     ("loss", "loss", ".4f"),
@@ -101,7 +102,7 @@ _STEP_PARTS = (
     ("reward margin", "reward_margin", ".3f"),
     ("staleness", "staleness_mean", ".2f"),
     ("waited for batch", "wait_batch_share", ".0%"),
-    ("logprob gap", "logprob_gap_max", ".1e"),
+    ("logprob gap", _GAP, ".1e"),
     ("seconds", "seconds", ".2f"),
     ("trained tokens/s", TRAINED, ",.0f"),
     ("MFU", MFU, ".1%"),
@@ -114,7 +115,7 @@ def step_line(row: Mapping[str, JsonValue]) -> str:
     """Formats the metrics of one step as a line."""
     parts = [f"step {row['step']}"]
     numbers = {key: number for key, value in row.items() if (number := number_of(value)) is not None}
-    parts += [f"{name} {numbers[key]:{form}}" for name, key, form in _STEP_PARTS if key in numbers]
+    parts += [f"{name} {text}" for name, key, form in _STEP_PARTS if (text := _shown(numbers, key, form))]
     if numbers.get("stale_tokens_share", 0.0) > _OLD_SHARE:
         parts.append(f"{numbers['stale_tokens_share']:.0%} of the tokens too old to be trained")
     if numbers.get("reward_no_answer_share", 0.0) > _NO_ANSWERS:
@@ -122,6 +123,13 @@ def step_line(row: Mapping[str, JsonValue]) -> str:
     if numbers.get("abstained"):
         parts.append(f"{numbers['abstained']:g} rollouts abstained")
     return "  ".join(parts) + ("  (replayed)" if row.get("replayed") else "")
+
+
+def _shown(numbers: Mapping[str, float], key: str, form: str) -> str:
+    """A number of a step; empty if the step has none."""
+    if key == _GAP and numbers.get("logprob_gap_tokens") == 0:
+        return "not compared" + (f" (canary {numbers['canary_gap']:.1e})" if "canary_gap" in numbers else "")
+    return format(numbers[key], form) if key in numbers else ""
 
 
 def eval_line(row: Mapping[str, JsonValue]) -> str:

@@ -23,11 +23,13 @@ from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.outage import unreachable
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
 from headrace.wire.rundir.receipts import Receipt, last_receipt
+from headrace.wire.urls import is_internal
 
 _ANSWER_S = 10.0
 _USUAL = Path("runs")
@@ -151,7 +153,7 @@ def ask(url: str, path: str, token: str = "") -> JsonValue:
     if base.scheme not in ("http", "https") or not base.host:
         raise ConfigError(f"--url {url}: give an address such as http://127.0.0.1:8080")
     try:
-        with httpx.Client(timeout=_ANSWER_S, trust_env=not _is_near(base.host)) as http:
+        with httpx.Client(timeout=_ANSWER_S, trust_env=not is_internal(base.host)) as http:
             answer = http.get(url.rstrip("/") + path, headers={"Authorization": f"Bearer {token}"} if token else {})
             answer.raise_for_status()
             found: JsonValue = answer.json()
@@ -180,6 +182,8 @@ def show_status(shown: RunLook, console: Console) -> None:
     doing = "running" if shown.steps and "trainer" in shown.services else "starting"
     state = f"{doing} (pid {shown.supervisor})" if shown.supervisor else _not_running(shown.run_dir)
     console.print(f"{shown.run_dir}: {state}, {shown.steps} steps done", markup=False)
+    for one in unreachable(Path(shown.run_dir)) if shown.supervisor else ():
+        console.print(f"{one.who} cannot reach the {one.peer} at {one.address}: {one.error}", markup=False)
     for row in shown.evals:
         console.print(eval_line(row), markup=False)
     _show_receipt(shown.receipt, console)

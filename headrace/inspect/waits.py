@@ -69,7 +69,15 @@ def parties(status: RunStatus | None, processes: Mapping[str, str]) -> list[Part
         replica = replicas.pop(name, None) or replicas.pop(name.removeprefix("rollout-"), None)
         found.append(_party(name, processes.get(name, ""), status, replica))
     found += [_replica(Party(who=name), one) for name, one in replicas.items()]
-    return found + [_environment(Party(who=name), one) for name, one in workers.items()]
+    found += [_environment(Party(who=name), one) for name, one in workers.items()]
+    for one in status.unreachable if status else ():
+        place = next((place for place, party in enumerate(found) if party.who == one.who), None)
+        what = f"the {one.peer} at {one.address} ({one.error})"
+        if place is None:
+            found.append(_waiting(Party(who=one.who), what, one.since, None))
+        else:
+            found[place] = replace(_waiting(found[place], what, one.since, None), source="")
+    return found
 
 
 def publication_in_words(publication: PublicationStatus) -> str:

@@ -1,6 +1,5 @@
 """Client of the orchestrator's HTTP API for the command line: of a run on this machine, or behind a URL."""
 
-import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.urls import is_internal
 
 _TIMEOUT_S = 30.0
 _USUAL = Path("runs")
@@ -39,8 +39,7 @@ class OrchestratorClient:
         headers = {"Origin": self.url, "Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        # A proxy from the environment is not used for this machine.
-        trust = not _is_loopback(urlsplit(self.url).hostname or "")
+        trust = not is_internal(urlsplit(self.url).hostname or "")
         return httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=trust)
 
     def get(self, path: str, **parameters: str | int) -> Any:
@@ -141,10 +140,3 @@ def read_token_file(path: Path | None) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(f"--token-file {path} does not hold a token: one line of ASCII without spaces")
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -30,6 +30,7 @@ from torch import Tensor
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
 from headrace.supervisor.once import python
 from headrace.wire.digests import XXH3
+from headrace.wire.environment import keep_out
 from headrace.wire.errors import TransientError
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.weights import CollectiveGroup, GroupStore, bucket_digest, open_store, side_stream
@@ -94,6 +95,7 @@ def main() -> int:
     made.add_argument("--port", type=int, default=0)
     options = made.parse_args()
     os.environ["NCCL_HOSTID"] = f"{options.role}-{os.getpid()}"
+    keep_out()
     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     if options.role == "receive":
         return _receive_as_sglang(options) if options.act == "sglang" else _receive(options)

@@ -68,7 +68,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
     run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, clients)
     run.repeat_end()
-    status = Status(store, state, registry, issuer, publisher, evaluation, run.environments)
+    status = Status(store, state, registry, issuer, publisher, evaluation, run.environments, settings.run_dir)
     annotation = AnnotationService(settings.run_dir)
     files = Files.of(settings.run_dir, settings.model.path)
     operator = Operator(state, registry, events, settings.run_dir)

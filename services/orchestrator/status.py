@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 from headrace.services.orchestrator.issuing.evaluation import Evaluation
 from headrace.services.orchestrator.issuing.issuer import Issuer
@@ -20,6 +21,7 @@ from headrace.wire.api.status import (
     StreamStatus,
     TrainerStatus,
 )
+from headrace.wire.outage import unreachable
 from headrace.wire.streams import StreamStats
 
 
@@ -35,6 +37,7 @@ class Status:
         publisher: PublicationCoordinator,
         evaluation: Evaluation | None,
         environments: EnvironmentWorkers | None = None,
+        run_dir: Path | None = None,
     ) -> None:
         self._store = store
         self._state = state
@@ -42,6 +45,7 @@ class Status:
         self._issuer = issuer
         self._publisher = publisher
         self._evaluation = evaluation
+        self._run_dir = run_dir
         self._environments = environments or EnvironmentWorkers(registry.lease_s)
         self.streams: dict[str, StreamStats] = {}
 
@@ -76,6 +80,7 @@ class Status:
             streams=self.streams_view(),
             publication=self._publication(),
             environments=self._environments.view(time.monotonic()),
+            unreachable=tuple(unreachable(self._run_dir)) if self._run_dir else (),
         )
 
     @property

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from headrace.services.rollout.sglang_refusals import refusal
 from headrace.wire.settings import SamplingTable, ServiceSettings, Table
 
 TURN_MEMORY = 0.6
@@ -55,6 +56,12 @@ class SGLangTable(Table):
     """NCCL version of an attached server, such as `2.28.9`: unequal versions use another route. Empty = unknown."""
     devices: tuple[str, ...] = ()
     """GPU UUIDs of an attached server; empty = unknown, and weights are never sent over NCCL."""
+
+    @model_validator(mode="after")
+    def _can_be_given(self) -> "SGLangTable":
+        if (reason := refusal(self.extra_args, self.env)) is not None:
+            raise ValueError(reason)
+        return self
 
     def first_gpu(self, number: int) -> int:
         """Index of the first GPU of the replica with this number."""

@@ -1,5 +1,6 @@
 """Every metric the trainer emits, declared once."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -154,6 +155,7 @@ OF_STEP = MappingProxyType(
             "truncated_share": ("", "Share of completions that were cut at the length limit."),
             "logprob_gap_max": ("_nats", "Largest |trainer - engine| logprob of new tokens."),
             "logprob_gap_mean": ("_nats", "Mean |trainer - engine| logprob of new tokens."),
+            "canary_gap": ("_nats", "Largest |trainer - engine| logprob of the canary of the weights before the step."),
             "mismatch_kl_k3": ("_nats", "Estimated KL(engine || trainer) per token, staleness included."),
             "mismatch_ess": ("_ratio", "Effective share of the tokens under importance weights."),
             "staleness_mean": ("_versions", "Mean versions that groups were behind."),
@@ -192,10 +194,9 @@ for _route in ("nccl", "gloo", "disk"):
 
 
 def show_step(numbers: Mapping[str, Any]) -> None:
-    """Sets the gauges of a step; a gauge without a number keeps its value."""
+    """Sets the gauges of a step. One without a number is NaN, of a labelled one the series keeps its value."""
     for key, gauge in OF_STEP.items():
-        if key in numbers:
-            gauge.set(numbers[key])
+        gauge.set(numbers.get(key, math.nan))
     for key, (gauge, label) in LABELLED_OF_STEP.items():
         if key in numbers:
             gauge.labels(label).set(numbers[key])

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from headrace.wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.outage import Outage
 from headrace.wire.rpc import call
 from headrace.wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 
 PAGE = 100_000
 """Fates of one call: some MiB, where 64 MiB are the most that a message may have."""
-_CALL_S = 10.0
+_CALL_S = 4.0
+"""A peer that does not answer at all is reported as soon as one that refuses."""
 _FATES_PER_S = 20_000
 """The orchestrator writes at least so many into its database."""
 _FIRST_DELAY_S = 0.1
@@ -21,15 +23,25 @@ _WHAT = "the orchestrator to register"
 Stub: TypeAlias = "orchestrator_pb2_grpc.OrchestratorServiceAsyncStub"
 
 
-async def register(stub: Stub, request: orchestrator_pb2.RegisterTrainerRequest, *, timeout_s: float) -> int:
-    """Registers and returns the incarnation of this life; retries an absent orchestrator for up to `timeout_s`."""
+async def register(
+    stub: Stub, request: orchestrator_pb2.RegisterTrainerRequest, *, timeout_s: float, address: str = ""
+) -> int:
+    """Registers and returns the incarnation of this life; retries an absent orchestrator for up to `timeout_s`.
+
+    `address`: the orchestrator's, for the log and for `status`.
+    """
+    outage = Outage("orchestrator", address)
     end = time.monotonic() + timeout_s
     delay = _FIRST_DELAY_S
     while True:
+        began = time.monotonic()
         limit = min(_CALL_S, max(end - time.monotonic(), _FIRST_DELAY_S))
         try:
-            return await register_once(stub, request, call_s=limit)
+            incarnation = await register_once(stub, request, call_s=limit)
+            outage.over()
+            return incarnation
         except TransientError as error:
+            outage.failed(error, began=began)
             if time.monotonic() + delay > end:
                 raise WaitTimeoutError(f"{_WHAT} the trainer ({error})", timeout_s) from error
         await asyncio.sleep(delay)

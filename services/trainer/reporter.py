@@ -11,6 +11,7 @@ from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.registration import Stub, register_once
 from headrace.wire.errors import FencedError, TransientError
+from headrace.wire.outage import Outage
 from headrace.wire.rpc import call
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2
@@ -48,13 +49,16 @@ class Reporter:
         republish: Callable[[], None],
         stop: Callable[[], None] = lambda: None,
         fenced: Callable[[str], None] = end_fenced,
+        address: str = "",
     ) -> None:
+        """`address`: the orchestrator's, for the log and for `status`."""
         self._stub = stub
         self._ledger = ledger
         self._registration = registration
         self._republish = republish
         self._stop = stop
         self._fenced = fenced
+        self._outage = Outage("orchestrator", address)
         self._steps: deque[Mapping[str, float]] = deque()
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,8 +100,9 @@ class Reporter:
             try:
                 await self._report()
                 self.trouble = ""
+                self._outage.over()
             except TransientError as error:
-                log.warning("orchestrator_away", reason=str(error))
+                self._outage.failed(error)
                 self.trouble = f"the orchestrator is away: {error}"
                 await asyncio.sleep(_FIRST_DELAY_S * 5)
                 continue

@@ -48,7 +48,7 @@ class TrainerTable(Table):
     eps: float = Field(1e-8, gt=0)
     """AdamW's epsilon, against division by zero."""
     weight_decay: float = Field(0.0, ge=0)
-    """Applies to matrices only: norms and biases are not decayed."""
+    """Applies to matrices only: norms, biases (of experts too) and Mamba's `A_log` are not decayed."""
     grad_clip: float = Field(1.0, ge=0)
     """Largest norm of the whole gradient; 0 = no clipping."""
     warmup_steps: int = Field(0, ge=0)
@@ -134,6 +134,8 @@ class TrainerSettings(ServiceSettings):
     """Its GPUs are the engines' too, one after the other: `rollout.gpu_sharing`."""
     max_tokens: int = Field(128, ge=1)
     """Most tokens of a rollout: `rollout.sampling.max_tokens`."""
+    context_length: int = Field(0, ge=0)
+    """Most tokens of prompt and completion: `rollout.context_length`; 0 = the model's own limit."""
     algorithm: AlgorithmTable = AlgorithmTable()
     critic: CriticTable = CriticTable()
     discriminator: DiscriminatorTable = DiscriminatorTable()

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import ACCEPTED
@@ -15,6 +16,20 @@ from tests.e2e.harness import DEADLINE_S, TinyRun
 from tests.ports import free_port
 from tests.verbs import said
 from tests.warm.start import Process, python, start
+
+_NOBODY = "http://127.0.0.1:9"
+STEERING = {
+    **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"), _NOBODY),
+    **dict.fromkeys(("ALL_PROXY", "GRPC_PROXY", "no_grpc_proxy", "no_proxy", "NO_PROXY"), ""),
+    **dict.fromkeys(("GRPC_POLL_STRATEGY", "GRPC_DNS_RESOLVER", "GRPC_SSL_CIPHER_SUITES"), "bogus"),
+    **dict.fromkeys(
+        ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), "/nowhere"
+    ),
+    **dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "none0"),
+    **{"MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "9", "NCCL_COMM_ID": "192.0.2.1:9"},
+    **{"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_USE_AGENT_STORE": "True"},
+}
+"""What Docker's client configuration, clusters and launchers give to containers: a way that leads nowhere."""
 
 
 class Apart:
@@ -75,7 +90,8 @@ class ServicesApart(Apart):
         port = free_port()
         return self.prepare_for(self.urls[Role.OPERATOR], orchestrator=f"127.0.0.1:{port}", port=port)
 
-    def start(self) -> None:
+    def start(self, surroundings: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`surroundings`: variables of all services."""
         self.folder.mkdir()
         tokens = self.folder / "tokens"
         RunPaths(self.run.run_dir).tokens.rename(tokens)  # A secret: the run directory has none.
@@ -89,7 +105,7 @@ class ServicesApart(Apart):
                 "HEADRACE_TLS": str(folder / "tls"),
                 "HEADRACE_BROKER__URL_FILE": str(folder / "url"),
             }
-            self.spawn(service, own)
+            self.spawn(service, own | surroundings)
 
     def _give(self, folder: Path, *files: Path) -> None:
         folder.mkdir(parents=True)

@@ -10,7 +10,7 @@ from headrace.operate.broker_users import ACL_FILE, write_users
 from headrace.wire.access.roles import Role
 from headrace.wire.streams.redis import GRANTS
 from tests.authority import certificates
-from tests.e2e.apart import ServicesApart
+from tests.e2e.apart import STEERING, ServicesApart
 from tests.e2e.episodes import played_run
 from tests.e2e.harness import TinyRun
 from tests.ports import free_port
@@ -38,11 +38,13 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Valkey]:
 
 
 @pytest.mark.parametrize(
-    ("broker", "plays"),
-    [("redis", False), ("redis", True), pytest.param("rediss", False, marks=pytest.mark.long)],
+    ("broker", "plays", "surroundings"),
+    [("redis", False, STEERING), ("redis", True, {}), pytest.param("rediss", False, STEERING, marks=pytest.mark.long)],
     indirect=["broker"],
 )
-def test_each_service_works_with_the_secrets_of_its_own_role_alone(broker: Valkey, plays: bool, tmp_path: Path) -> None:
+def test_each_service_works_with_the_secrets_of_its_own_role_alone_whatever_else_is_set(
+    broker: Valkey, plays: bool, surroundings: dict[str, str], tmp_path: Path
+) -> None:
     make = played_run if plays else TinyRun
     run = make(tmp_path / "tiny", steps=5, staleness=1, deterministic=False, replicas=1)
     urls = {role: (tmp_path / "users" / f"{role}.url").read_text() for role in GRANTS}
@@ -50,7 +52,7 @@ def test_each_service_works_with_the_secrets_of_its_own_role_alone(broker: Valke
     told = apart.prepare()
     assert "collective traffic (weights to the replicas) is neither encrypted nor authenticated" in told
     assert "gRPC is not encrypted: use HEADRACE_TLS" in told  # It was not set for `headrace prepare`.
-    apart.start()
+    apart.start(surroundings)
     try:
         apart.wait_for_the_trainer()
         assert run.steps() == 5
@@ -61,6 +63,7 @@ def test_each_service_works_with_the_secrets_of_its_own_role_alone(broker: Valke
     assert {one["user"] for one in admin.client_list()} == {"admin"}
     admin.close()
     run.check()
+    assert ("variables_left_out" in apart.log("trainer").read_text()) is bool(surroundings)
     assert '"carry": "weights to the replicas"' in apart.log("trainer").read_text()
     assert '"not_encrypted"' not in apart.logs()
     secrets = [urls[role].partition(":")[2].rpartition("@")[0].rpartition(":")[2] for role in Role if role in urls]

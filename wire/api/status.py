@@ -203,6 +203,20 @@ class Bottleneck(ApiModel):
     """One line for people; may be empty."""
 
 
+class UnreachablePeer(ApiModel):
+    """A peer that a process of the run has not reached for some seconds."""
+
+    who: str
+    """The process, such as `trainer` or `rollout-1`."""
+    peer: str
+    """`orchestrator`, `broker` or the name of another peer."""
+    address: str
+    error: str
+    """The last one, in words."""
+    since: float
+    """Unix seconds."""
+
+
 class RunProgress(ApiModel):
     """What the orchestrator's loops know of the run."""
 
@@ -241,6 +255,8 @@ class RunProgress(ApiModel):
     """None while nothing is published."""
     environments: tuple[EnvironmentStatus, ...] = ()
     """Environment workers with a live lease, by id."""
+    unreachable: tuple[UnreachablePeer, ...] = ()
+    """What processes cannot reach now, as far as the orchestrator sees their part of the run directory."""
 
 
 class RunStatus(RunProgress):

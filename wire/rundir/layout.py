@@ -219,6 +219,12 @@ class RunPaths:
         "each process its own file",
         lost="costs the proofs of `headrace check` that need it",
     )
+    unreachable_peers = RunEntry(
+        "events/NAME.unreachable",
+        "the peers that a process has not reached for some seconds, while that lasts: `headrace status` shows them",
+        "each process its own file",
+        lost="nothing",
+    )
     receipts = RunEntry(
         "receipts.jsonl",
         "the hash chain over journal, events, metrics and evaluations; a receipt is the SHA-256 of a line",
@@ -308,6 +314,15 @@ class RunPaths:
     def checkpoint(self, step: int) -> Path:
         """The checkpoint of one step."""
         return self.checkpoints / f"step-{step:06d}"
+
+    def unreachable(self, process: str) -> Path:
+        """The file of one process about the peers that it cannot reach; of a `CONFINED` one, its name in its folder."""
+        return self.events / f"{process}.unreachable"
+
+    def unreachable_files(self) -> list[Path]:
+        """These files of all processes."""
+        folders = (self.events, *(self.own_events(name) for name in CONFINED if not self.own_events(name).is_symlink()))
+        return sorted(path for folder in folders for path in folder.glob("*.unreachable"))
 
     def own_events(self, service: str) -> Path:
         """The folder for event logs of one of the `CONFINED` services."""

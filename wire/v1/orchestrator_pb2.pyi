@@ -750,22 +750,28 @@ class ReplicaOutcome(_message.Message):
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CANARY_GAP_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     committed: _builtins.bool
     reason: _builtins.str
     """Phase and reason of a miss."""
+    canary_gap: _builtins.float
+    """Largest |trainer - engine| logprob of the canary, nats; absent if the replica was not verified anew."""
     def __init__(
         self,
         *,
         replica_id: _builtins.str = ...,
         committed: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        canary_gap: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_canary_gap", b"_canary_gap", "canary_gap", b"canary_gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "reason", b"reason", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_gap", b"_canary_gap", "canary_gap", b"canary_gap", "committed", b"committed", "reason", b"reason", "replica_id", b"replica_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__canary_gap: _TypeAlias = _typing.Literal["canary_gap"]  # noqa: Y015
+    _WhichOneofArgType__canary_gap: _TypeAlias = _typing.Literal["_canary_gap", b"_canary_gap"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__canary_gap) -> _WhichOneofReturnType__canary_gap | None: ...
 
 Global___ReplicaOutcome: _TypeAlias = ReplicaOutcome  # noqa: Y015
 
@@ -855,6 +861,7 @@ class RunStatus(_message.Message):
     NOW_FIELD_NUMBER: _builtins.int
     BOTTLENECK_FIELD_NUMBER: _builtins.int
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
+    UNREACHABLE_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     reason: _builtins.str
     step: _builtins.int
@@ -892,6 +899,8 @@ class RunStatus(_message.Message):
     def bottleneck(self) -> Global___Bottleneck: ...
     @_builtins.property
     def environments(self) -> _containers.RepeatedCompositeFieldContainer[Global___EnvironmentStatus]: ...
+    @_builtins.property
+    def unreachable(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnreachablePeer]: ...
     def __init__(
         self,
         *,
@@ -919,10 +928,11 @@ class RunStatus(_message.Message):
         now: _builtins.float = ...,
         bottleneck: Global___Bottleneck | None = ...,
         environments: _abc.Iterable[Global___EnvironmentStatus] | None = ...,
+        unreachable: _abc.Iterable[Global___UnreachablePeer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "operator", b"operator", "publication", b"publication", "run", b"run", "trainer", b"trainer", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "environments", b"environments", "eval", b"eval", "evaluating", b"evaluating", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "incarnation", b"incarnation", "max_steps", b"max_steps", "now", b"now", "operator", b"operator", "publication", b"publication", "reason", b"reason", "replicas", b"replicas", "run", b"run", "state", b"state", "step", b"step", "streams", b"streams", "trainer", b"trainer", "version", b"version", "waiting_for", b"waiting_for", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "environments", b"environments", "eval", b"eval", "evaluating", b"evaluating", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "incarnation", b"incarnation", "max_steps", b"max_steps", "now", b"now", "operator", b"operator", "publication", b"publication", "reason", b"reason", "replicas", b"replicas", "run", b"run", "state", b"state", "step", b"step", "streams", b"streams", "trainer", b"trainer", "unreachable", b"unreachable", "version", b"version", "waiting_for", b"waiting_for", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__evaluating_since: _TypeAlias = _typing.Literal["evaluating_since"]  # noqa: Y015
     _WhichOneofArgType__evaluating_since: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since"]  # noqa: Y015
@@ -942,6 +952,37 @@ class RunStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_until) -> _WhichOneofReturnType__waiting_until | None: ...
 
 Global___RunStatus: _TypeAlias = RunStatus  # noqa: Y015
+
+@_typing.final
+class UnreachablePeer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHO_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    who: _builtins.str
+    peer: _builtins.str
+    address: _builtins.str
+    error: _builtins.str
+    since: _builtins.float
+    def __init__(
+        self,
+        *,
+        who: _builtins.str = ...,
+        peer: _builtins.str = ...,
+        address: _builtins.str = ...,
+        error: _builtins.str = ...,
+        since: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "error", b"error", "peer", b"peer", "since", b"since", "who", b"who"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnreachablePeer: _TypeAlias = UnreachablePeer  # noqa: Y015
 
 @_typing.final
 class EnvironmentStatus(_message.Message):

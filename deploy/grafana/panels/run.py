@@ -120,9 +120,11 @@ _TRUST = Row(
     "Is what is trained what was sampled?",
     Panel(
         "Trainer against engine",
-        "|difference| of logprobs, nats, on tokens of the newest version: rounding, if all is well.",
+        "|difference| of logprobs, nats, on tokens of the newest version (none in steps without one) and on the "
+        "canary of each publication: rounding, if all is well.",
         of_run("headrace_trainer_logprob_gap_mean_nats", "mean"),
         of_run("headrace_trainer_logprob_gap_max_nats", "largest"),
+        of_run("headrace_trainer_canary_gap_nats", "canary, largest"),
         unit="none",
         bad_above=0.05,
     ),

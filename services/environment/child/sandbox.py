@@ -60,6 +60,12 @@ def child_variables(given: Mapping[str, str], config: ChildConfig, home: str) ->
         raise ConfigError(f"environment.variables: {absent[0]} is not set where the environment service runs")
     named = _VARIABLES | set(config.variables)
     found = {name: value for name, value in given.items() if name in named or name.startswith("LC_")}
+    if any(name.lower().endswith("_proxy") for name in found):
+        # The endpoint of the policy is on loopback.
+        direct = ",".join(
+            filter(None, [found.get("NO_PROXY") or found.get("no_proxy"), "127.0.0.1", "localhost", "::1"])
+        )
+        found |= {"NO_PROXY": direct, "no_proxy": direct}
     return found | {"HOME": home, "TMPDIR": home}
 
 

@@ -10,6 +10,7 @@ import grpc
 from headrace.wire.access.roles import Role
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.outage import Outage
 from headrace.wire.rpc import channel, metadata
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -34,6 +35,11 @@ class ReplicaChoice:
     """Turns that this worker has there."""
     taken: int = 0
     """Turns begun there since the last list: its free rows are fewer by them."""
+    outage: Outage = field(init=False)
+    """Failures of calls to it: the orchestrator may reach a replica that this worker does not."""
+
+    def __post_init__(self) -> None:
+        self.outage = Outage(self.replica_id, self.address)
 
     def can_take(self, min_version: int, now: float) -> bool:
         """Whether it serves weights that are new enough, and is worth being asked."""
@@ -64,6 +70,8 @@ class ReplicaDirectory:
             else:
                 found = ReplicaChoice(place.replica_id, place.address, version, place.free_rows, place.takes)
             self._places[place.replica_id] = found
+        for gone in known.keys() - self._places.keys():
+            known[gone].outage.over()
         self._changed.set()
 
     def choose(self, min_version: int, *, preferred: str = "") -> ReplicaChoice | None:
@@ -99,11 +107,12 @@ class ReplicaDirectory:
 
 async def follow_replicas(orchestrator: str, run_id: str, directory: ReplicaDirectory) -> None:
     """Keeps the directory up to date. Runs until cancelled; an orchestrator that is away is asked again and again."""
-    away = False
+    outage = Outage("orchestrator", orchestrator)
     async with channel(orchestrator, Role.ORCHESTRATOR) as opened:
         stub = OrchestratorServiceStub(opened)
         while True:
             watch = stub.WatchReplicas(pb.WatchReplicasRequest(run_id=run_id), metadata=metadata())
+            began = time.monotonic()
             try:
                 lease_s = _FIRST_S
                 while True:
@@ -111,15 +120,14 @@ async def follow_replicas(orchestrator: str, run_id: str, directory: ReplicaDire
                     if not isinstance(places, pb.ReplicaList):
                         break  # The stream has ended.
                     directory.update(places.replicas)
-                    lease_s, away = places.lease_s, False
+                    lease_s, began = places.lease_s, time.monotonic()
+                    outage.over()
             except (grpc.aio.AioRpcError, TimeoutError) as error:
-                if not away:
-                    log.warning("orchestrator_away", error=str(error))
-                away = True
+                outage.failed(error.details() if isinstance(error, grpc.aio.AioRpcError) else error, began=began)
             finally:
                 watch.cancel()
             await asyncio.sleep(_RETRY_S)
 
 
-_FIRST_S = 10.0
+_FIRST_S = 4.0
 """For the first list; the others come before the lease that each of them names is over."""

@@ -89,7 +89,9 @@ class TurnClient:
                 place.avoid_until = time.monotonic() + _AWAY_S
                 metrics.TURN_RETRIES.labels("away").inc()
                 log.info("turn_again", replica=place.replica_id, error=str(error))
+                place.outage.failed(error)
             else:
+                place.outage.over()
                 return _read(request, answer)
 
     async def _ask(self, place: ReplicaChoice, request: pb.SampleRequest, seconds: float) -> pb.SampleResponse:

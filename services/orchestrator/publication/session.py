@@ -78,6 +78,8 @@ class PublicationSession:
         """Replicas that missed a phase because the trainer was unavailable."""
         self._formats: dict[str, str] = {}
         self._proofs: dict[str, Proved] = {}
+        self._gaps: dict[str, float] = {}
+        """Replica -> largest difference of the canary's logprobs, nats."""
         self._damaged: dict[str, str] = {}
         """Replica -> description of its tensors that differ from the trainer's."""
         self._aborts: list[asyncio.Task[None]] = []
@@ -122,6 +124,7 @@ class PublicationSession:
                 replica_id=replica.replica_id,
                 committed=replica.replica_id in committed,
                 reason=self._missed.get(replica.replica_id, ""),
+                canary_gap=self._gaps.get(replica.replica_id),
             )
             for replica in members
         ]
@@ -233,6 +236,7 @@ class PublicationSession:
         answer = await call(stub.VerifyWeights, request, timeout_s=timeout, what=f"{replica.replica_id} to verify")
         if not answer.equal:
             raise Miss(answer.reason or f"the canary's logprobs differ by {answer.gap:.2e}")
+        self._gaps[replica.replica_id] = answer.gap
         self._proofs[replica.replica_id] = Proved(replica.replica_id, answer.layout, answer.checksum, answer.unknown)
         if answer.unhashed:
             self._note(replica, answer.unhashed)

@@ -15,6 +15,7 @@ from headrace.services.rollout.service import WIRE_STATES, version_to_pb
 from headrace.wire.access.roles import Role
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
+from headrace.wire.outage import Outage
 from headrace.wire.rpc import call, channel
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import common_pb2
@@ -61,25 +62,21 @@ class Heartbeat:
         self._generator = generator
         self._interval_s = interval_s
         self._take_word = take_word
+        self._outage = Outage("orchestrator", orchestrator)
         self._registered = False
         self._meter = EngineMetrics()
 
     async def run(self) -> None:
         """Runs until cancelled; reconnects to an orchestrator that was away, and registers again if unknown to it."""
-        away = False
         while True:
             self._gate.changed.clear()
             try:
                 await self.beat()
-                if away:
-                    log.info("orchestrator_back")
-                away = False
+                self._outage.over()
                 await self._pause()
             except HeadraceError as error:
                 self._registered = False
-                if not away:
-                    log.warning("orchestrator_away", error=str(error))
-                away = True
+                self._outage.failed(error)
                 await asyncio.sleep(_RETRY_S)
 
     async def beat(self) -> None:

@@ -35,7 +35,7 @@ from headrace.services.trainer.distributed.rendezvous import (
 from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.distributed.topology import RankTopology, rank_device
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.wire.environment import set_default
+from headrace.wire.environment import set_default, set_variable
 from headrace.wire.errors import TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, has_address, interface_of
 from headrace.wire.lifecycle import die_with_parent, in_time
@@ -128,6 +128,9 @@ class RankProcesses:
         place, options = self._place, self._options
         if not self._has_group:
             return Ranks.alone()
+        if place.nodes == 1 and (name := interface_of(_HOST)):
+            # Whatever interface a cluster names, or the host's name resolves to.
+            set_variable("GLOO_SOCKET_IFNAME", name)
         store = self._join_one_machine() if place.nodes == 1 else self._join_machines()
         ranks = Ranks.join(place.rank, place.ranks, store, device=options.device, timeout_s=options.timeout_s)
         ranks.beside = place.ranks // place.nodes

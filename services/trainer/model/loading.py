@@ -17,13 +17,13 @@ from headrace.services.trainer.model.deferred import Deferred, load_deferred, lo
 from headrace.services.trainer.model.head_check import logits_problem
 from headrace.services.trainer.model.lora import add_adapters
 from headrace.services.trainer.model.model import Policy, ValueModel, layers_of
+from headrace.services.trainer.model.noise import noise_problem, turn_noise_off
 from headrace.services.trainer.model.quantization import dequantize_body, quantize_body
 from headrace.services.trainer.model.weight_sources import UndeferrableError
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import LoraTable
 from headrace.wire.telemetry import get_logger
 
-_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _AutoClass = type[AutoModelForCausalLM | AutoModelForSequenceClassification]
 log = get_logger("trainer.loading")
 
@@ -47,13 +47,13 @@ def load_policy(
     """
     deferred = None
     if ranks is not None:
-        model, deferred = _load_deferred(AutoModelForCausalLM, path, ranks, device=device, look=logits_problem)
+        model, deferred = _load_deferred(AutoModelForCausalLM, path, ranks, device=device, look=_policy_problem)
     else:
         model = _load(AutoModelForCausalLM, path)
         if lora is not None and lora.quantize == "nf4":
             quantize_body(model, device=device, forward_dtype=forward_dtype)
         model.to(device)
-        _refuse_other_logits(logits_problem(model), model, path)
+        _refuse(_policy_problem(model), path)
     if lora is not None and lora.rank:
         with stand_ins(model):
             add_adapters(model, lora)
@@ -69,7 +69,7 @@ def load_rounded(path: Path, *, device: str, dtype: torch.dtype) -> PreTrainedMo
     They are rounded on `device` as by `load_policy`; raises ConfigError as it does.
     """
     model = _load(AutoModelForCausalLM, path)
-    _refuse_other_logits(logits_problem(model), model, path)
+    _refuse(_policy_problem(model), path)
     quantize_body(model, device=device, forward_dtype=dtype)
     dequantize_body(model, dtype=dtype)
     return model.to("cpu", dtype)
@@ -116,6 +116,7 @@ def load_value_model(
     model.num_labels = model.config.num_labels = outputs
     if deferred is None:
         model.to(device)
+        _refuse(noise_problem(model), path)
     model.requires_grad_(trainable)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
     return ValueModel(model, forward_dtype=forward_dtype, deferred=deferred)
@@ -123,7 +124,7 @@ def load_value_model(
 
 def _load(kind: _AutoClass, path: Path, **options: int) -> PreTrainedModel:
     model = _from_pretrained(kind, path, **options)
-    _turn_dropout_off(model, path)
+    turn_noise_off(model, path)
     return model
 
 
@@ -133,7 +134,7 @@ def _load_deferred(
     ranks: Ranks,
     *,
     device: str,
-    look: Callable[[PreTrainedModel], str | None] = lambda model: None,
+    look: Callable[[PreTrainedModel], str | None] = noise_problem,
     **options: int,
 ) -> tuple[PreTrainedModel, Deferred]:
     """Returns a model on the meta device with its buffers on `device`.
@@ -141,7 +142,7 @@ def _load_deferred(
     `look` returns the problem of a loaded model, or None. Rank 0 checks, and the others wait for its result, for as
     long as a collective may take.
     """
-    load = partial(_from_pretrained, kind, path, **options)
+    load = partial(_load, kind, path, **options)
     random = torch.get_rng_state()
     problems: list[str | None] = []
     try:
@@ -152,7 +153,6 @@ def _load_deferred(
         torch.set_rng_state(random)
         turn = partial(ranks.in_turn, "to load the model")
         model, deferred = load_in_turn(load, turn, lambda whole: problems.append(look(whole)))
-    _turn_dropout_off(model, path)
     for owner in model.modules():
         for key, buffer in owner._buffers.items():
             owner._buffers[key] = None if buffer is None else buffer.to(device)
@@ -161,8 +161,7 @@ def _load_deferred(
         problems.append(
             ranks.share_text(lambda: _look(model, deferred, layers, device, look), "rank 0 to look at the model")
         )
-    if problems[0]:
-        _refuse_other_logits(problems[0], model, path)
+    _refuse(problems[0] or None, path)
     return model, deferred
 
 
@@ -188,19 +187,6 @@ def _from_pretrained(kind: _AutoClass, path: Path, **options: int) -> PreTrained
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.path {path} cannot be loaded: {error}") from error
     return model
-
-
-def _turn_dropout_off(model: PreTrainedModel, path: Path) -> None:
-    """Turns dropout off: engines have none, so every pass would be of another model than the one that sampled."""
-    was: dict[str, float] = {}
-    for owner in (*model.modules(), model.config, model.config.get_text_config()):
-        for key, value in list(vars(owner).items()):
-            rate = "drop" in key or (key == "p" and isinstance(owner, _DROPOUTS))
-            if rate and isinstance(value, float) and value > 0:
-                setattr(owner, key, 0.0)
-                was[f"{type(owner).__name__}.{key}"] = value
-    if was:
-        log.info("dropout_off", path=str(path), was=was, reason="the engines have none")
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -231,12 +217,19 @@ def _prepare(model: PreTrainedModel, *, trainable: bool, gradient_checkpointing:
     speed_up(model)
 
 
-def _refuse_other_logits(problem: str | None, model: PreTrainedModel, path: Path) -> None:
-    """Raises ConfigError for a problem found: logprobs from hidden states times head would silently be wrong."""
+def _policy_problem(model: PreTrainedModel) -> str | None:
+    """Why logprobs from hidden states times head would silently be others than those of the engine."""
+    problem = logits_problem(model)
+    if problem is None:
+        return noise_problem(model)
+    return (
+        f"the logits of a {model.config.model_type} model are not its hidden states times its head, which is what the "
+        f"trainer computes: {problem}. Choose a model of another family (llama, mistral, qwen2, qwen3 and most others "
+        "do nothing more). If it is a factor, and the head is not tied to the embedding, multiply lm_head.weight by it "
+        "and set it to 1 in config.json"
+    )
+
+
+def _refuse(problem: str | None, path: Path) -> None:
     if problem is not None:
-        raise ConfigError(
-            f"model.path {path}: the logits of a {model.config.model_type} model are not its hidden states times its "
-            f"head, which is what the trainer computes: {problem}. Choose a model of another family (llama, mistral, "
-            "qwen2, qwen3 and most others do nothing more). If it is a factor, and the head is not tied to the "
-            "embedding, multiply lm_head.weight by it and set it to 1 in config.json"
-        )
+        raise ConfigError(f"model.path {path}: {problem}")

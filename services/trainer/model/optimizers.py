@@ -1,6 +1,6 @@
 """The optimizers by name. The learning rate is set before each step; it is 0 here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,8 @@ OPTIMIZERS = ("adamw", "adamw_8bit", "muon")
 _MUON_EPS = 1e-7
 _BLOCKWISE_ELEMENTS = 4096
 """Size from which bitsandbytes holds a weight's moments in 8 bits."""
+_NO_MATRICES = ("bias", "norm", "a_log")
+"""In the name of a weight, or of the module that it is the weight of."""
 _MARKS = {"momentum_buffer": "muon", "state1": "adamw_8bit", "exp_avg": "adamw"}
 """Key of a state that only this optimizer makes; Muon's comes beside AdamW's, so it is looked for first."""
 
@@ -30,12 +32,12 @@ class OptimizerOptions:
     eps: float = 1e-8
     """AdamW's epsilon, against division by zero."""
     weight_decay: float = 0.0
-    """Weight decay of matrices only: norms and biases are not decayed."""
+    """Weight decay of matrices only: norms, biases and state matrices are not decayed."""
 
 
 def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[Optimizer]:
     """Returns optimizers that together train every weight of `module` once. Raises ConfigError for what cannot work."""
-    weights = [weight for _, weight in module.named_weights()]
+    weights = dict(module.named_weights())
     match options.name:
         case "adamw":
             return [_adamw(weights, options)]
@@ -43,10 +45,10 @@ def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[O
             return [_adamw_8bit(weights, options)]
         case "muon":
             matrices = _hidden_matrices(module)
-            inner = [weight for weight in weights if weight in matrices]
-            rest = [weight for weight in weights if weight not in matrices]
+            inner = {name: weight for name, weight in weights.items() if weight in matrices and is_matrix(name, weight)}
+            rest = {name: weight for name, weight in weights.items() if name not in inner}
             # Adapters leave one of them without a weight, which no optimizer takes.
-            by_muon = [_muon(inner, options)] if inner else []
+            by_muon = [_muon(list(inner.values()), options)] if inner else []
             return [*by_muon, _adamw(rest, options)] if rest else by_muon
         case _:
             raise ConfigError(f"trainer.optimizer {options.name!r} is not one of {', '.join(OPTIMIZERS)}")
@@ -70,28 +72,34 @@ def kind_of(keys: Iterable[str]) -> str:
     return next((name for mark, name in _MARKS.items() if mark in found), "unknown: " + ", ".join(sorted(found)))
 
 
-def decay_groups(weights: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, object]]:
+def is_matrix(name: str, weight: Tensor) -> bool:
+    """Whether it multiplies: only such weights are decayed. Biases of experts, state matrices of Mamba and norms of
+    single heads have two dimensions too.
+    """
+    own = ".".join(name.split(".")[-2:]).lower()
+    return weight.ndim > 1 and not any(part in own for part in _NO_MATRICES)
+
+
+def decay_groups(weights: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict[str, object]]:
     """Parameter groups: matrices are decayed, the rest is not."""
-    listed = list(weights)
-    matrices = [weight for weight in listed if weight.ndim > 1]
-    others = [weight for weight in listed if weight.ndim <= 1]
+    matrices = [weight for name, weight in weights.items() if is_matrix(name, weight)]
+    others = [weight for name, weight in weights.items() if not is_matrix(name, weight)]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 
-def _adamw(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> Optimizer:
+def _adamw(weights: Mapping[str, nn.Parameter], options: OptimizerOptions) -> Optimizer:
     """Decoupled weight decay (arXiv:1711.05101)."""
     groups = decay_groups(weights, options.weight_decay)
     return torch.optim.AdamW(groups, lr=0.0, betas=options.betas, eps=options.eps, fused=True)
 
 
-def _adamw_8bit(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> Optimizer:
+def _adamw_8bit(weights: Mapping[str, nn.Parameter], options: OptimizerOptions) -> Optimizer:
     """AdamW whose moments are held in 8 bits, in blocks with a scale each (arXiv:2110.02861), through bitsandbytes.
 
     Moments of fewer than `_BLOCKWISE_ELEMENTS` elements stay in float32.
     """
-    listed = list(weights)
-    if any(isinstance(weight, DTensor) for weight in listed):
+    if any(isinstance(weight, DTensor) for weight in weights.values()):
         raise ConfigError(
             "trainer.optimizer 'adamw_8bit': its blocks cannot be split over ranks: set trainer.backend = 'single' "
             "(and trainer.ranks = 1), or trainer.optimizer = 'adamw'"
@@ -102,7 +110,7 @@ def _adamw_8bit(weights: Iterable[nn.Parameter], options: OptimizerOptions) -> O
         raise ConfigError(
             "trainer.optimizer 'adamw_8bit' needs the extra `qlora`: pip install 'headrace[qlora]'; or take 'adamw'"
         ) from error
-    groups = decay_groups(listed, options.weight_decay)
+    groups = decay_groups(weights, options.weight_decay)
     made: Optimizer = bitsandbytes.optim.AdamW8bit(groups, lr=0.0, betas=options.betas, eps=options.eps)
     return made
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,8 @@ class Publisher:
         self._of_folder: dict[str, asyncio.Task[dict[str, str]]] = {}
         self._device = torch.device("cpu")
         self.sender = Sender(host)
+        self.canary_gap = math.nan
+        """Largest |trainer - engine| logprob of the canary of the last publication, nats; NaN without one."""
 
     @property
     def routes(self) -> common_pb2.Routes:
@@ -95,6 +98,8 @@ class Publisher:
         with tracing.span("publish", begins=True, version=held.version):
             answer = await self._ask(stub, request, begin + timeout_s, timeout_s)
         missed = {outcome.replica_id: outcome.reason for outcome in answer.outcomes if not outcome.committed}
+        gaps = [outcome.canary_gap for outcome in answer.outcomes if outcome.HasField("canary_gap")]
+        self.canary_gap = max(gaps, default=math.nan)
         seconds = time.monotonic() - begin
         metrics.PUBLICATION_SECONDS.observe(seconds)
         replicas = len(answer.outcomes) - len(missed)

@@ -23,7 +23,7 @@ _SAY_AGAIN_STEPS = 20
 _FIRST_STEPS = 5
 _MOST = 0.5
 """Share of a batch without an answer, above which the first steps warn."""
-_SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "staleness_max", "seconds", "replayed")
+_SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "canary_gap", "staleness_max", "seconds", "replayed")
 log = get_logger("trainer.rl")
 
 
@@ -97,7 +97,7 @@ class StepRecord:
                 effect="the policy does not write answers as the scorer reads them: such rollouts score 0",
                 way_out="ask for the form in the prompt (docs/rewards.md#answers), or set reward.answer",
             )
-        log.info("step", step=step, **{key: line[key] for key in _SHOWN})
+        log.info("step", step=step, **{key: line[key] for key in _SHOWN if key in line})
 
     def _warn_of_stale(self, step: int, line: Mapping[str, Any]) -> None:
         share = line.get("stale_tokens_share", 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import Arrival, ReadyGroup
 from headrace.services.trainer.durability.staleness import generated_tokens
+from headrace.services.trainer.runtime.token_limits import UNLIMITED, TokenLimits
 from headrace.wire.contracts import (
     DropReason,
     Header,
@@ -36,13 +37,21 @@ class Inbox:
     """The only consumer of `scored`. Runs on the background loop."""
 
     def __init__(
-        self, broker: Broker, ledger: JournaledLedger, *, run_id: str, lease_s: float, ended: Callable[[], None]
+        self,
+        broker: Broker,
+        ledger: JournaledLedger,
+        *,
+        run_id: str,
+        lease_s: float,
+        ended: Callable[[], None],
+        limits: TokenLimits = UNLIMITED,
     ) -> None:
         self._consumer: Consumer = broker.consumer(StreamName.SCORED, "trainer", lease_s=lease_s)
         self._ledger = ledger
         self._run_id = run_id
         self._lease_s = lease_s
         self._ended = ended
+        self._limits = limits
         self._held: dict[int, Entry] = {}
         self.trouble = ""
         """Why nothing can arrive: what the broker's last answer lacked; empty after a read."""
@@ -96,6 +105,8 @@ class Inbox:
         try:
             message = decode(entry.data)
             self._check(message.header)
+            if isinstance(message.body, ScoredGroup):
+                self._limits.check(message.body)
         except ContractError as error:
             await self._bury(entry, error)
             return

@@ -13,6 +13,7 @@ from headrace.services.trainer.registration import Stub, register
 from headrace.services.trainer.reporter import Reporter, end_fenced, wire_fates
 from headrace.services.trainer.runtime.event_loop import BackgroundLoop
 from headrace.services.trainer.runtime.inbox import Inbox
+from headrace.services.trainer.runtime.token_limits import TokenLimits
 from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer, http_app
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.step.step import StepInterruptedError
@@ -92,12 +93,13 @@ class Runtime:
         *,
         version: int,
         digest: str,
+        limits: TokenLimits,
         code_digest: str = "",
         given_up: Callable[[], bool] = lambda: False,
     ) -> JournaledLedger:
         """Registers this life, opens its journal segment, and starts consuming groups and reporting.
 
-        `code_digest`: that of the user's own code.
+        `limits`: those of the policy; `code_digest`: that of the user's own code.
 
         Raises StepInterruptedError when `given_up()` turns true while the orchestrator is away.
         """
@@ -113,7 +115,7 @@ class Runtime:
             boot_id=secrets.token_hex(8),
             routes=self._publisher.routes,
         )
-        self.doing = "waiting for the orchestrator to register the trainer"
+        self.doing = f"waiting for the orchestrator at {settings.orchestrator_address} to register the trainer"
         incarnation = self._register(registration, given_up)
         journal = JournalWriter.open(
             folder,
@@ -131,9 +133,14 @@ class Runtime:
         journaled = JournaledLedger(ledger, journal, events, version=version, digest=digest)
         self._servicer.ledger = journaled
         self.reporter = Reporter(
-            self._orchestrator(), journaled, registration, republish=self._republish, stop=self._stop
+            self._orchestrator(),
+            journaled,
+            registration,
+            republish=self._republish,
+            stop=self._stop,
+            address=settings.orchestrator_address,
         )
-        self._background.call(self._begin_taking(journaled), _START_S, "the streams to start")
+        self._background.call(self._begin_taking(journaled, limits), _START_S, "the streams to start")
         self._background.spawn(self.reporter.run(), "reporter")
         self.doing = ""
         return journaled
@@ -161,7 +168,13 @@ class Runtime:
     def _register(self, registration: orchestrator_pb2.RegisterTrainerRequest, given_up: Callable[[], bool]) -> int:
         limit = self._settings.trainer.orchestrator_timeout_s
         registering = self._background.spawn(
-            register(self._orchestrator(), registration, timeout_s=limit), "registration"
+            register(
+                self._orchestrator(),
+                registration,
+                timeout_s=limit,
+                address=self._settings.orchestrator_address,
+            ),
+            "registration",
         )
         while not wait([registering], timeout=_LOOK_S).done:
             if given_up():
@@ -169,7 +182,7 @@ class Runtime:
                 raise StepInterruptedError("asked to stop before the orchestrator was there")
         return registering.result()
 
-    async def _begin_taking(self, journaled: JournaledLedger) -> None:
+    async def _begin_taking(self, journaled: JournaledLedger, limits: TokenLimits) -> None:
         assert self.reporter is not None
         broker = self._make_broker()
         await broker.check(self._settings.broker.connect_timeout_s)
@@ -179,6 +192,7 @@ class Runtime:
             run_id=self._settings.run.id,
             lease_s=self._settings.broker.lease_s,
             ended=self.reporter.wake,
+            limits=limits,
         )
         self._background.spawn(self._inbox.run(), "inbox")
 

@@ -17,6 +17,7 @@ from headrace.services.trainer.durability.ledger import Ledger, ReadyGroup
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
 from headrace.services.trainer.records.step_trace import training
 from headrace.services.trainer.runtime.runtime import BrokerMaker
+from headrace.services.trainer.runtime.token_limits import TokenLimits
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
 from headrace.services.trainer.stages.follower import AWAITING_RANKS, make_rank_processes
@@ -158,6 +159,7 @@ class RlStage:
             records,
             version=version,
             digest=held.digest,
+            limits=TokenLimits.of(leader.policy.module, settings.context_length),
             code_digest=code_digest(settings),
             given_up=self._stop.asked,
         )

@@ -1,5 +1,6 @@
 """The new steps of an RL run: wait for a batch, journal it, ack it, train, publish, record, checkpoint."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -97,9 +98,9 @@ class StepLoop:
     ) -> None:
         """Publishes the weights, records the step, and takes the checkpoint that is due."""
         self._fail.reach("after_step", step)
-        published = self._publish(step)
+        published, canary_gap = self._publish(step)
         numbers = step_times(self._phases.lap(), train)
-        numbers |= {"replayed": False, "incarnation": self._ledger.incarnation}
+        numbers |= {"replayed": False, "incarnation": self._ledger.incarnation, "canary_gap": canary_gap}
         with self._phases("record"):
             self._report_step(step, batch, outcome, numbers, on_the_way)
         if published and step % self._settings.trainer.checkpoint_every == 0:
@@ -153,14 +154,16 @@ class StepLoop:
             doing=self._doing,
         )
 
-    def _publish(self, step: int) -> bool:
+    def _publish(self, step: int) -> tuple[bool, float]:
         """Waits for the previous publication, takes the snapshot, and starts its own.
 
-        False if asked to stop meanwhile: the step has ended all the same, but its weights are not published.
+        Returns whether it did, and the gap of the previous one's canary. It does not if asked to stop meanwhile: the
+        step has ended all the same, but its weights are not published.
         """
         self._doing("the publication before to end", self._runtime.publication_limit_s)
         with self._phases("publication_wait"):
             ended = self._runtime.publication_ended(given_up=self._given_up)
+        canary_gap = self._life.publisher.canary_gap if ended else math.nan
         self._doing("")
         if self._settings.discriminator.every:
             # Before the policy's weights: rollouts sampled with them are scored by the discriminator of the same step.
@@ -174,7 +177,7 @@ class StepLoop:
             self._fail.reach("before_publish", step)
             if ended:
                 self._runtime.publish()
-        return ended
+        return ended, canary_gap
 
     def _report_step(
         self,
@@ -188,7 +191,9 @@ class StepLoop:
         line = self._life.record.line(step, batch, outcome, numbers, on_the_way)
         line |= step_speed(line, self._hardware, rollout_gpus=self._reporter.rollout_gpus)
         self._reporter.waiting_share = line["wait_batch_share"]
-        self._reporter.step({key: float(value) for key, value in line.items()} | {"step": float(step)})
+        # JSON has no NaN: a status with one could not be read.
+        finite = {key: float(value) for key, value in line.items() if math.isfinite(value)}
+        self._reporter.step(finite | {"step": float(step)})
         self._ledger.recorded(self._life.record.write(step, batch, outcome, line))
 
     def checkpoint(self) -> None:

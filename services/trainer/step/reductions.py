@@ -55,22 +55,29 @@ class Sums:
         return joined
 
     def metrics(self) -> dict[str, float]:
-        """Means over trained tokens, of all updates; losses are means over updates; gaps over the tokens that count."""
+        """Means over trained tokens, of all updates; losses are means over updates; gaps over the tokens that count.
+
+        Gaps are absent if no token was compared.
+        """
         totals = dict(self._totals)
         tokens = max(totals.pop("tokens", 0.0), 1.0)
         updates = max(totals.pop("updates", 0.0), 1.0)
         value_updates = max(totals.pop("value_updates", 0.0), 1.0)
         gap_tokens = totals.pop(f"{_OF_GAP}_tokens", 0.0)
+        # Without a token that was compared there is no gap, and not one of 0.
+        absent = () if gap_tokens else [name for name in (*totals, *self._largest) if name.startswith(_OF_GAP)]
         found = {MODEL_FLOPS: totals.pop(MODEL_FLOPS, 0.0)}
         kinds: dict[str, dict[str, float]] = {}
         for name, total in totals.items():
+            if name in absent:
+                continue
             kind, slash, part = name.partition("/")
             if slash:
                 kinds.setdefault(kind, {})[part] = total
             elif name.endswith("loss"):
                 found[name] = total / (value_updates if name.startswith(_OF_VALUE) else updates)
             elif name.startswith(_OF_GAP):
-                found[name] = total / max(gap_tokens, 1.0)
+                found[name] = total / gap_tokens
             else:
                 found[name] = total / tokens
         for kind, sums in kinds.items():
@@ -79,5 +86,5 @@ class Sums:
             found |= {f"{kind}_{name}": value for name, value in made.items()}
             if kind != "mismatch":
                 found[f"{kind}_tokens"] = sums["tokens"]
-        largest = {name: value for name, value in self._largest.items() if "/" not in name}
+        largest = {name: value for name, value in self._largest.items() if "/" not in name and name not in absent}
         return found | largest | {f"{_OF_GAP}_tokens": gap_tokens}

@@ -122,7 +122,7 @@ def _metrics(
     experience: Experience, rates: Rates, sums: Sums, norms: Sequence[float], critic_norms: Sequence[float]
 ) -> dict[str, float]:
     # Reported by every step, even by one that trained no token of the policy.
-    metrics = {"loss": 0.0, "logprob_gap_max": 0.0} | sums.metrics()
+    metrics = {"loss": 0.0} | sums.metrics()
     finite = all(math.isfinite(norm) for norm in (*norms, *critic_norms))
     metrics |= {
         "grad_norm": _largest(norms),

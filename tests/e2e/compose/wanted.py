@@ -127,6 +127,7 @@ _GRAFANA = _service(
             "GF_ANALYTICS_CHECK_FOR_UPDATES",
             "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
             "GF_PLUGINS_PREINSTALL_DISABLED",
+            *("NO_PROXY", "no_proxy"),
         }
     ),
     after={"setup": _DONE, "prometheus": _WELL},

@@ -174,7 +174,21 @@ CASES: dict[str, Case] = {
         fires=_segments("0+2x40"),
         calm={"few": _segments("0+1x20 20x20"), "the first of each episode": _segments("0x40")},
     ),
-    "HeadraceLogprobGap": _gauge("headrace_trainer_logprob_gap_mean_nats", "0.2", "0.01"),
+    "HeadraceLogprobGap": Case(
+        fires={"headrace_trainer_logprob_gap_mean_nats": "0.2x40"},
+        also={
+            "no token was compared": {
+                "headrace_trainer_logprob_gap_mean_nats": "NaNx40",
+                "headrace_trainer_canary_gap_nats": "0.4x40",
+            }
+        },
+        calm={
+            "well": {
+                "headrace_trainer_logprob_gap_mean_nats": "0.01x40",
+                "headrace_trainer_canary_gap_nats": "0.1x40",
+            }
+        },
+    ),
     "HeadraceCheckpointOld": Case(fires=_steps("400"), calm={"recent": _steps("150")}),
     "HeadraceOldestPending": Case(
         fires={'headrace_orchestrator_stream_oldest_pending_seconds{stream="prompts"}': "400x40"},

@@ -1,18 +1,20 @@
 import asyncio
 import dataclasses
 
+import numpy as np
 import pytest
 
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import DynamicSamplingError, Ledger
 from headrace.services.trainer.runtime.inbox import Inbox
+from headrace.services.trainer.runtime.token_limits import TokenLimits
 from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
 from headrace.wire.errors import TransientError
 from headrace.wire.journal import DroppedRecord, JournalWriter, read_journal
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
-from tests.unit.services.trainer.builders import scored_group
+from tests.unit.services.trainer.builders import VOCAB, scored_group
 from tests.virtual_time import run_in_own_time
 
 
@@ -32,7 +34,8 @@ class Bench:
         rules = Ledger(batch_groups=groups, max_staleness=0, **ledger)
         self.ledger = JournaledLedger(rules, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
         self.ended = 0
-        self.inbox = Inbox(self.broker, self.ledger, run_id="run", lease_s=lease_s, ended=self.count)
+        limits = TokenLimits(vocab=VOCAB, context_length=20)
+        self.inbox = Inbox(self.broker, self.ledger, run_id="run", lease_s=lease_s, ended=self.count, limits=limits)
 
     def count(self):
         self.ended += 1
@@ -193,6 +196,13 @@ def damaged(index, attempt=0):
     return bytes(data)
 
 
+def beyond_the_vocabulary(index):
+    whole = scored_group(index)
+    first, *rest = whole.group.rollouts
+    first = dataclasses.replace(first, token_ids=np.full_like(first.token_ids, VOCAB))
+    return dataclasses.replace(whole, group=dataclasses.replace(whole.group, rollouts=(first, *rest)))
+
+
 @pytest.mark.parametrize(
     ("data", "dropped"),
     [
@@ -203,6 +213,8 @@ def damaged(index, attempt=0):
         (entry(2, purpose=Purpose.EVAL), []),
         (entry(2, name="run/g00000007"), []),
         (entry(2, body=scored_group(2).group), [(2, "poison")]),
+        (entry(2, body=scored_group(2, longest=30)), [(2, "poison")]),
+        (entry(2, body=beyond_the_vocabulary(2)), [(2, "poison")]),
     ],
 )
 async def test_a_bad_entry_is_buried_and_the_next_one_still_taken(tmp_path, data, dropped):

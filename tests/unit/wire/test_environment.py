@@ -1,6 +1,7 @@
 """What a container's surroundings say stands above the settings file."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.supervisor.once import child_environment
 from headrace.wire.entry import read_settings
-from headrace.wire.environment import BROKER_FILE, overlay, read_broker_url
+from headrace.wire.environment import BROKER_FILE, keep_out, overlay, read_broker_url
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import ServiceSettings
 
@@ -101,3 +102,22 @@ def test_what_some_services_are_told_others_pass_over() -> None:
     unset = {**told, "HEADRACE_OPERATOR_TOKEN_FILE": ""}
     own = {"orchestrator": {"operator_token_file": "mine"}}
     assert overlay(own, unset, OrchestratorSettings.model_fields)["orchestrator"] == own["orchestrator"]
+
+
+def test_what_launchers_and_clusters_set_is_removed_and_what_users_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = socket.if_nameindex()[0][1]
+    others = ("RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "PET_NNODES", "GRPC_EXPERIMENTS", "NCCL_COMM_ID")
+    users = ("GRPC_TRACE", "GRPC_ENABLE_FORK_SUPPORT", "NCCL_DEBUG", "NCCL_IB_HCA", "HTTPS_PROXY", "MY_RANK")
+    for name in (*others, *users):
+        monkeypatch.setenv(name, "1")
+    assert set(keep_out()) >= set(others)
+    assert os.environ.keys() >= set(users) and not os.environ.keys() & set(others)
+    for name, value, stays in (
+        ("GLOO_SOCKET_IFNAME", here, True),
+        ("GLOO_SOCKET_IFNAME", f"{here},none0", False),
+        ("NCCL_SOCKET_IFNAME", f"none,{here}", True),
+        ("NCCL_SOCKET_IFNAME", "none0", False),
+        ("NCCL_SOCKET_IFNAME", "^docker0", True),
+    ):
+        monkeypatch.setenv(name, value)
+        assert (name not in keep_out()) is stays, (name, value)

@@ -1724,6 +1724,12 @@ export interface components {
              * @default []
              */
             environments: components["schemas"]["EnvironmentStatus"][];
+            /**
+             * Unreachable
+             * @description What processes cannot reach now, as far as the orchestrator sees their part of the run directory.
+             * @default []
+             */
+            unreachable: components["schemas"]["UnreachablePeer"][];
             run: components["schemas"]["RunIdentity"];
             operator: components["schemas"]["OperatorStatus"];
             /**
@@ -1841,6 +1847,34 @@ export interface components {
             metrics: {
                 [key: string]: number;
             };
+        };
+        /**
+         * UnreachablePeer
+         * @description A peer that a process of the run has not reached for some seconds.
+         */
+        UnreachablePeer: {
+            /**
+             * Who
+             * @description The process, such as `trainer` or `rollout-1`.
+             */
+            who: string;
+            /**
+             * Peer
+             * @description `orchestrator`, `broker` or the name of another peer.
+             */
+            peer: string;
+            /** Address */
+            address: string;
+            /**
+             * Error
+             * @description The last one, in words.
+             */
+            error: string;
+            /**
+             * Since
+             * @description Unix seconds.
+             */
+            since: number;
         };
         /**
          * VersionSpanView

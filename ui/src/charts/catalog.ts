@@ -113,10 +113,11 @@ export const CHARTS: ChartSpec[] = [
   {
     id: "gap",
     title: "Logprob gap",
-    hint: "Trainer against engine on tokens of the trainer's own version, nats",
+    hint: "Trainer against engine on tokens of the trainer's own version, and on the canary of each publication, nats",
     curves: [
       { name: "logprob_gap_mean", label: "mean" },
       { name: "logprob_gap_max", label: "most" },
+      { name: "canary_gap", label: "canary" },
     ],
   },
   {

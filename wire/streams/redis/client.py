@@ -15,8 +15,10 @@ from redis.exceptions import OutOfMemoryError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headrace.wire.errors import TransientError
+from headrace.wire.outage import Outage
 from headrace.wire.streams.redis.address import check_address
 from headrace.wire.streams.redis.pools import client_of
+from headrace.wire.urls import without_credentials
 
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ class RedisLink:
         check_address(url)
         self._run_id = run_id
         self.deadline_s = retry_deadline_s
+        self.outage = Outage("broker", without_credentials(url))
         self.writer = client_of(url, socket_timeout=5.0)
         self.reader = client_of(url, socket_timeout=MAX_BLOCK_S + 5.0)
 
@@ -58,9 +61,13 @@ class RedisLink:
         end = time.monotonic() + self.deadline_s
         delay = 0.02
         while True:
+            began = time.monotonic()
             try:
-                return await command(*args, **options)
+                answer = await command(*args, **options)
+                self.outage.over()
+                return answer
             except AWAY as error:
+                self.outage.failed(error, began=began)
                 if time.monotonic() + delay > end:
                     name = getattr(command, "__name__", "command")
                     raise TransientError(f"{name}: the broker was away for {self.deadline_s:.0f} s: {error}") from error

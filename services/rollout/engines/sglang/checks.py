@@ -70,6 +70,11 @@ def check_server(
         )
     if server.get("quantization") or server.get("speculative_algorithm"):
         raise ConfigError("the SGLang server quantizes or speculates: its logprobs would not be the trainer's")
+    if server.get("preferred_sampling_params"):
+        raise ConfigError(
+            f"the SGLang server has --preferred-sampling-params {server['preferred_sampling_params']}, which change "
+            "what is drawn and not the logprobs that are trained: start it without"
+        )
     if bool(server.get("enable_deterministic_inference")) != deterministic:
         raise ConfigError(f"rollout.deterministic is {deterministic}, but the SGLang server was started differently")
     if model.get("model_type") != shape.family or tuple(model.get("architectures") or ()) != shape.architectures:

@@ -5,35 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.services.rollout.settings import TURN_MEMORY
+from headrace.services.rollout.sglang_refusals import RAW_LOGPROBS
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import LoraTable
 
 SHIMS = Path(__file__).resolve().parents[4] / "deploy" / "sglang-cpu" / "shims"
 """Folder of stub modules in a checkout: SGLang imports the originals on every device, but calls none on a CPU."""
 
-_OWN_FLAGS = (
-    "--config",
-    "--api-key",
-    "--admin-api-key",
-    "--model-path",
-    "--host",
-    "--port",
-    "--tp-size",
-    "--tensor-parallel-size",
-    "--dp-size",
-    "--data-parallel-size",
-    "--pp-size",
-    "--pipeline-parallel-size",
-    "--enable-deterministic-inference",
-    "--dtype",
-    "--enable-fp32-lm-head",
-    "--quantization",
-    "--weight-version",
-    "--skip-tokenizer-init",
-    "--enable-memory-saver",
-    "--enable-weights-cpu-backup",
-)
-_DANGEROUS_FLAGS = ("--enable-custom-logit-processor", "--custom-weight-loader")
 _CPU_TOKENS = 65536
 _CPU_MEMORY = 0.1
 _ADAPTERS = 4
@@ -73,7 +51,7 @@ class LaunchPlan:
 
 
 def check_plan(plan: LaunchPlan) -> None:
-    """Raises ConfigError for settings that SGLang does not support and for forbidden flags."""
+    """Raises ConfigError for settings that SGLang does not support."""
     if plan.deterministic and plan.device == "cpu":
         raise ConfigError(
             "rollout.deterministic: SGLang's deterministic inference needs a GPU's attention kernels; "
@@ -84,27 +62,10 @@ def check_plan(plan: LaunchPlan) -> None:
         raise ConfigError('model.dtype: SGLang has no float32 kernels on a GPU; set it to "bfloat16"')
     if plan.device == "cpu" and plan.tp > 1:
         raise ConfigError(f"rollout.sglang.tp: {plan.tp}, but a CPU server has one rank")
-    for argument in plan.extra_args:
-        _check_argument(argument)
     if plan.device == "cpu" and not plan.python_path:
         raise ConfigError(
             f"rollout.sglang.python_path: the stand-ins of deploy/sglang-cpu are not at {SHIMS}; name their folder"
         )
-
-
-def _check_argument(argument: str) -> None:
-    if not argument.startswith("--"):
-        return
-    flag = argument.partition("=")[0]
-    # SGLang's parser accepts any unambiguous prefix of a flag.
-    for known in _DANGEROUS_FLAGS:
-        if known.startswith(flag):
-            raise ConfigError(
-                f"rollout.sglang.extra_args: {argument} lets requests execute code; it is never passed on"
-            )
-    for known in _OWN_FLAGS:
-        if known.startswith(flag) or flag in ("--tp", "--dp", "--pp"):
-            raise ConfigError(f"rollout.sglang.extra_args: {argument} is set by headrace from its own keys")
 
 
 def shims_for(device: str, python_path: Sequence[Path], shims: Path = SHIMS) -> tuple[Path, ...]:
@@ -178,6 +139,8 @@ def environment(plan: LaunchPlan) -> dict[str, str]:
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
         # A trainer under torchrun hosts the rendezvous itself.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
+        # Logprobs at the temperature of the draw, which is what the trainer computes.
+        RAW_LOGPROBS: "false",
         "HF_HUB_OFFLINE": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         # Replaces the service's own path, which is for another interpreter.

@@ -18,12 +18,10 @@ from headrace.services.rollout.engines.sglang.hashing import Hashing
 from headrace.services.rollout.engines.sglang.process import ServerProcess, free_port, until_ready
 from headrace.services.rollout.engines.sglang.requests import (
     ServerLimits,
-    check_sampling,
     vocabulary_body,
     warm_up_body,
 )
 from headrace.services.rollout.settings import RolloutSettings
-from headrace.wire.contracts import Sampling
 from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.lifecycle import wait_for
@@ -50,13 +48,6 @@ async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -
     Must run on the main thread's loop. Raises ConfigError for unsupported settings or an unsuitable server,
     TransientError for a server that is not ready in time.
     """
-    sampling = settings.rollout.sampling
-    try:
-        check_sampling(Sampling(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p))
-    except ContractError as error:
-        raise ConfigError(error.message) from error
-    if sampling.forced_lengths_column:
-        raise ConfigError('rollout.sampling.forced_lengths_column: SGLang cannot force a token; use engine = "torch"')
     shape = read_shape(settings.model.path)
     table = settings.rollout.sglang
     process: ServerProcess | None = None

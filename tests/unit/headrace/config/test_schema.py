@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
+from headrace.config.resolve import resolve
 from headrace.config.schema import RunFile
+from headrace.wire.errors import ConfigError
 
 
 def test_every_key_has_a_description() -> None:
@@ -15,3 +19,22 @@ def test_every_key_has_a_description() -> None:
         if "description" not in value and "$ref" not in value
     ]
     assert silent == []
+
+
+DATA = ("--data.path", "p.jsonl")
+
+
+@pytest.mark.parametrize("engine", ["torch", "sglang"])
+@pytest.mark.parametrize("given", [("--rollout.sampling.top-p", "0.99"), ("--rollout.sampling.top-k", "20")])
+def test_rl_is_not_drawn_from_another_distribution_than_is_trained(engine: str, given: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"rollout\.sampling\.top_. = .* set top_. = .* or leave it out"):
+        resolve(None, arguments=[*DATA, *given, "--rollout.engine", engine])
+    # The other stages draw nothing.
+    assert resolve(None, arguments=[*DATA, *given, "--run.stage", "sft"])
+
+
+def test_lengths_are_not_forced_where_the_engine_cannot() -> None:
+    forced = ("--rollout.sampling.forced-lengths-column", "lengths")
+    assert resolve(None, arguments=[*DATA, *forced])
+    with pytest.raises(ConfigError, match="SGLang cannot force a token"):
+        resolve(None, arguments=[*DATA, *forced, "--rollout.engine", "sglang"])

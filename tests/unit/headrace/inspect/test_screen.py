@@ -178,6 +178,17 @@ def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
     assert summarize(tmp_path / "none", 0.0).eval_before is None
 
 
+def test_a_gap_is_shown_only_where_tokens_were_compared() -> None:
+    row = {"step": 1, "logprob_gap_tokens": 9, "logprob_gap_max": 0.0, "canary_gap": 2.1e-7}
+    assert "logprob gap 0.0e+00" in step_line(row) and "canary" not in step_line(row)
+    # Steps of an earlier version of Headrace have a gap of 0 there.
+    for none in ({"logprob_gap_max": 0.0}, {}):
+        line = step_line({"step": 1, "logprob_gap_tokens": 0, "canary_gap": 2.1e-7, **none})
+        assert "logprob gap not compared (canary 2.1e-07)" in line and "0.0e+00" not in line
+    assert "logprob gap not compared" in step_line({"step": 1, "logprob_gap_tokens": 0})
+    assert "logprob gap" not in step_line({"step": 1, "loss": 0.5})
+
+
 def test_an_evaluation_to_which_nothing_came_back_is_no_number(tmp_path: Path) -> None:
     evals = [{"accuracy": 0.4}, {"accuracy": None}]
     assert "40.0% -> -" in text_of(View(run_status(**STATUS), SERVICES, ()), evals)  # type: ignore[arg-type]

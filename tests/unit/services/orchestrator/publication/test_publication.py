@@ -33,6 +33,7 @@ async def test_all_phases_in_order_and_the_commit_is_an_event(tmp_path: Path) ->
     async with world(tmp_path, one, two) as it:
         response = await it.publisher.publish(it.request())
         assert committed(response) == {"a": True, "b": True}
+        assert [outcome.canary_gap for outcome in response.outcomes] == [0.5, 0.5]
         assert one.calls == two.calls == ["prepare", "receive", "verify", "commit"]
         assert it.trainer.sizes == [2, 2]
         assert [r.groups[0].rank for r in (one, two)] == [1, 1]
@@ -184,7 +185,8 @@ async def test_a_repeated_publication_leaves_alone_who_has_it(tmp_path: Path) ->
     async with world(tmp_path, one) as it:
         await it.publisher.publish(it.request())
         before = list(one.calls)
-        assert committed(await it.publisher.publish(it.request())) == {"a": True}
+        again = await it.publisher.publish(it.request())
+        assert committed(again) == {"a": True} and not again.outcomes[0].HasField("canary_gap")
         assert one.calls == before
 
 

@@ -6,12 +6,14 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 from transformers import AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel, Qwen3ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP
 
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.loading import load_policy, load_value_model
 from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.builders import VOCAB, tiny_config, tiny_folder
+from tests.unit.services.trainer.families import family
 
 IDS = torch.tensor([[3, 7, 11, 2, 5, 19], [4, 4, 8, 0, 0, 0]])
 ROWS, PLACES = torch.tensor([0, 0, 1]), torch.tensor([1, 5, 2])
@@ -101,6 +103,37 @@ def test_a_trained_model_has_no_dropout_for_an_engine_has_none(tmp_path, make):
     assert not any(value for key, value in policy.model.config.to_dict().items() if "drop" in key)
     (line,) = [entry for entry in logs if entry["event"] == "dropout_off"]
     assert any(value > 0 for value in line["was"].values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise"),
+    [
+        ("phimoe", {}),
+        ("phimoe", {"input_jitter_noise": 0.1}),
+        ("mixtral", {"router_jitter_noise": 0.1}),
+        ("minimax", {"router_jitter_noise": 0.1}),
+    ],
+)
+def test_a_trained_model_has_no_jitter_and_routes_as_an_engine_does(tmp_path, kind, noise):
+    whole = family(kind, **noise).eval()
+    whole.save_pretrained(tmp_path)
+    policy = load_policy(tmp_path, device="cpu", forward_dtype=torch.float32, gradient_checkpointing=True)
+    policy.model.train()
+    first = policy.hidden(IDS)
+    assert torch.equal(first, policy.hidden(IDS))
+    torch.testing.assert_close(first, whole.get_decoder()(input_ids=IDS).last_hidden_state)
+    first.sum().backward()
+    assert all(weight.grad is not None for name, weight in policy.model.named_parameters() if "lm_head" not in name)
+
+
+@pytest.mark.parametrize("load", [load_policy, load_value_model])
+def test_a_model_with_a_noise_of_its_own_is_refused(tmp_path, monkeypatch, load):
+    own = Qwen3MLP.forward
+    monkeypatch.setattr(
+        Qwen3MLP, "forward", lambda mlp, x: own(mlp, x) + (0.01 * torch.randn_like(x) if mlp.training else 0)
+    )
+    with pytest.raises(ConfigError, match="a qwen3 model computes otherwise in train mode"):
+        load(tiny_folder(tmp_path), device="cpu", forward_dtype=torch.float32)
 
 
 def test_nothing_is_said_of_a_model_without_dropout(tmp_path):

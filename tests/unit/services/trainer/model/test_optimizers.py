@@ -13,6 +13,7 @@ from headrace.services.trainer.model.optimizers import OPTIMIZERS, OptimizerOpti
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import LoraTable
 from tests.unit.services.trainer.builders import tiny_model
+from tests.unit.services.trainer.families import family
 
 IDS = torch.tensor([[3, 7, 11, 2, 5, 19]])
 RATE = 0.01
@@ -113,3 +114,21 @@ def test_muon_moves_a_matrix_by_an_orthogonal_one_of_adamws_size():
 def test_a_name_that_is_none_is_refused():
     with pytest.raises(ConfigError, match="'sgd' is not one of adamw"):
         build_optimizers(make("adamw").module, OptimizerOptions(name="sgd"))
+
+
+@pytest.mark.parametrize("kind", ["gpt_oss", "jamba", "cohere", "qwen3_moe"])
+def test_norms_biases_and_state_matrices_are_neither_decayed_nor_orthogonalized(kind):
+    kept_out = {"jamba": ("A_log", "bias", "layernorm"), "cohere": ("_norm", "layernorm")}
+    changes = {"use_qk_norm": True, "logit_scale": 1.0} if kind == "cohere" else {}
+    policy = Policy(family(kind, **changes), forward_dtype=torch.float32)
+    names = {weight: name for name, weight in policy.named_weights()}
+    for optimizer in ("adamw", "muon"):
+        made = build_optimizers(policy, OptimizerOptions(name=optimizer, weight_decay=0.1))
+        groups = [group for each in made for group in each.param_groups]
+        decayed = {names[weight] for group in groups if group["weight_decay"] for weight in group["params"]}
+        assert decayed == {
+            name
+            for weight, name in names.items()
+            if weight.ndim > 1 and not any(part in name for part in kept_out.get(kind, ("bias",)))
+        }
+    assert any(weight.ndim > 1 and name not in decayed for weight, name in names.items()) is (kind != "qwen3_moe")

@@ -140,6 +140,9 @@ def test_the_logprob_gap_is_that_of_current_tokens_only():
     assert outcome.metrics["logprob_gap_tokens"] == sum(len(r.token_ids) for r in honest.group.rollouts)
     lying = train_step(backend(), assemble([current, old], version=3), recipe(), learning_rate=0.0)
     assert lying.metrics["logprob_gap_max"] > 1e-3
+    stale = train_step(backend(), assemble([old], version=3), recipe(), learning_rate=0.0)
+    assert stale.metrics["logprob_gap_tokens"] == 0
+    assert not {"logprob_gap_max", "logprob_gap_mean"} & stale.metrics.keys(), "nothing was compared"
 
 
 def test_one_step_moves_probability_to_what_was_rewarded():

@@ -1,6 +1,7 @@
 """The line of a step: what the bound on staleness took, and when that is a warning."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -62,6 +63,14 @@ def test_generated_are_the_tokens_of_all_groups_that_were_consumed_for_the_step(
     own = sum(len(rollout.token_ids) for rollout in batch[0].scored.group.rollouts)
     assert line["generated_tokens"] == 1000 + own
     assert line["peak_host_memory_bytes"] == 5e9
+
+
+def test_a_gauge_without_a_number_has_none(tmp_path, batch, outcome):
+    steps(tmp_path, batch, outcome, [()])
+    assert metrics.OF_STEP["logprob_gap_max"]._value.get() == 0.0
+    del outcome.metrics["logprob_gap_max"]
+    steps(tmp_path, batch, outcome, [()])
+    assert math.isnan(metrics.OF_STEP["logprob_gap_max"]._value.get())
 
 
 def test_below_five_percent_it_does_not_warn(tmp_path, batch, outcome):

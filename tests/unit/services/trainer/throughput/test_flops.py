@@ -112,7 +112,7 @@ def test_frozen_weights_beside_adapters_take_no_gradient(tmp_path):
 
 
 RECURRENT = {
-    *("bamba", "falcon_h1", "granitemoehybrid", "mamba2", "minimax", "nemotron_h"),
+    *("bamba", "falcon_h1", "granitemoehybrid", "jamba", "mamba2", "minimax", "nemotron_h"),
     *("qwen3_5_text", "qwen3_next"),
 }
 """Torch counts products of their states, too."""

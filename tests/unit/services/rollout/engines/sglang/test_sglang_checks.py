@@ -95,6 +95,7 @@ def test_supported_versions(version: str) -> None:
             "fp32_head is False, .* start it without --enable-fp32-lm-head",
         ),
         ({"quantization": "fp8"}, {}, "quantizes"),
+        ({"preferred_sampling_params": {"min_p": 0.1}}, {}, "--preferred-sampling-params"),
         ({"speculative_algorithm": "EAGLE"}, {}, "speculates"),
         ({"enable_deterministic_inference": True}, {}, "rollout.deterministic is False"),
         ({}, {"deterministic": True}, "rollout.deterministic is True"),
@@ -181,18 +182,8 @@ def test_stand_ins_are_for_a_cpu_and_give_way_to_the_users_folders(tmp_path: Pat
         ({"deterministic": True}, "rollout.deterministic"),
         ({"tp": 2}, "rollout.sglang.tp"),
         ({"python_path": ()}, "rollout.sglang.python_path"),
-        ({"extra_args": ("--enable-custom-logit-processor",)}, "lets requests execute code"),
-        ({"extra_args": ("--enable-custom",)}, "lets requests execute code"),
-        ({"extra_args": ("--custom-weight-loader=x",)}, "lets requests execute code"),
-        ({"extra_args": ("--api-key=x",)}, "set by headrace"),
-        ({"extra_args": ("--model", "other")}, "set by headrace"),
-        ({"extra_args": ("--dp", "2")}, "set by headrace"),
     ],
 )
 def test_flags_that_must_not_be_given_are_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         check_plan(plan(**changes))
-
-
-def test_other_flags_pass() -> None:
-    check_plan(plan(extra_args=("--log-level", "warning", "--watchdog-timeout=900", "--chunked-prefill-size", "-1")))

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from headrace.config.resolve import resolve
 from headrace.config.toml import to_toml
 from headrace.services.rollout.engines.sglang.start import _routes, start_engine
+from headrace.services.rollout.settings import SGLangTable
 from headrace.wire.errors import ConfigError
 from tests.rollout_models import make_model
 from tests.sglang import sglang_settings
@@ -44,13 +46,9 @@ def test_the_table_survives_the_file_and_its_paths_start_at_the_files_folder(tmp
 @pytest.mark.parametrize(
     ("sglang", "rollout", "reason"),
     [
-        ({}, {"sampling": {"top_p": 0.9}}, "top_p"),
-        ({}, {"sampling": {"top_k": 20}}, "top_k"),
-        ({}, {"sampling": {"forced_lengths_column": "lengths"}}, "forced_lengths_column"),
         ({}, {"deterministic": True}, r"rollout\.deterministic"),
         ({"tp": 2}, {}, r"rollout\.sglang\.tp"),
         ({"venv": "/nowhere"}, {}, r"rollout\.sglang\.venv"),
-        ({"extra_args": ["--enable-custom-logit-processor"]}, {}, "extra_args"),
         ({"api_key_file": "/nowhere/key"}, {}, "the key file"),
     ],
 )
@@ -61,6 +59,32 @@ async def test_what_can_never_serve_is_refused_without_a_server(
     with pytest.raises(ConfigError, match=reason):
         await start_engine(sglang_settings(tmp_path, tmp_path, sglang, **rollout))
     assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ({"extra_args": ("--enable-custom-logit-processor",)}, "lets requests execute code"),
+        ({"extra_args": ("--enable-custom",)}, "lets requests execute code"),
+        ({"extra_args": ("--custom-weight-loader=x",)}, "lets requests execute code"),
+        ({"extra_args": ("--api-key=x",)}, "set by headrace"),
+        ({"extra_args": ("--model", "other")}, "set by headrace"),
+        ({"extra_args": ("--dp", "2")}, "set by headrace"),
+        ({"extra_args": ("--enable-memory-saver",)}, "set by headrace"),
+        ({"extra_args": ("--enable-weights-cpu-backup",)}, "set by headrace"),
+        ({"extra_args": ("--preferred-sampling", '{"min_p": 0.1}')}, "changes what is drawn"),
+        ({"env": {"SGLANG_RETURN_ORIGINAL_LOGPROB": "1"}}, "other logprobs"),
+    ],
+)
+def test_flags_and_variables_that_must_not_be_given_are_refused_with_the_config(
+    table: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        SGLangTable(**table)
+
+
+def test_other_flags_pass() -> None:
+    SGLangTable(extra_args=("--log-level", "warning", "--watchdog-timeout=900", "--chunked-prefill-size", "-1"))
 
 
 async def test_a_replica_without_a_url_is_refused(tmp_path: Path) -> None:
