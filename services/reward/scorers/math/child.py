@@ -109,7 +109,7 @@ def _tree(formula: str, seconds: int | None) -> sympy.Basic | None:
     found = parse(f"${formula}$", _READ, parsing_timeout=seconds)
     tree = found[0] if found else None
     if isinstance(tree, sympy.MatrixBase):
-        return tree.as_immutable()  # type: ignore[no-any-return]
+        return tree.as_immutable()
     return None if isinstance(tree, str) else tree
 
 
