@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.config.data import DataTable
-from headrace.data.held_out import digest, hold_out
+from headrace.data.held_out import digest
 from headrace.data.presets import Message, Prompt, prompt_of
 from headrace.data.progress import RowProgress
-from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
-from headrace.data.rows import parse_rows, raise_all, read_rows
+from headrace.data.render import PromptRenderer, load_tokenizer, stop_token_ids
+from headrace.data.rows import DataRow
+from headrace.data.sets import Reading, read_sets
 from headrace.data.unknown import unknown_id, unknown_share
-from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
 
@@ -31,6 +31,8 @@ class PreparedData:
     """Tokens that end a completion."""
     unknown_share: float = 0.0
     """Share of unknown tokens among those of all prompts."""
+    begun_twice: int = 0
+    """Prompts from which a second beginning-of-text token was taken off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,83 +44,79 @@ class LengthLimits:
     seed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One prompt as the engine gets it."""
+
+    prompt: Prompt
+    text: str
+    asked: list[int]
+    """Its token ids."""
+    messages: list[Message] | None
+
+    @property
+    def place(self) -> str:
+        """Of the row."""
+        return self.prompt.place
+
+    @property
+    def tokens(self) -> int:
+        """Its length."""
+        return len(self.asked)
+
+
 def prepare(
     table: DataTable, model: Path, limits: LengthLimits, out: Path, progress: RowProgress | None = None
 ) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
-    if table.eval_split and (table.eval_path or Path(table.path).exists()):
-        raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
-    progress = progress or RowProgress()
-    progress.begin(f"reading {table.path}")
-    rows = _prompts(table, table.path, table.split, limit=table.limit)
     tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
-    renderer = Renderer(tokenizer, table, progress)
-    train, dropped = _within(renderer.render(rows), table, limits)
-    held_out: list[Rendered] = []
-    duplicates = 0
-    if table.eval_path or table.eval_split:
-        other = _prompts(table, table.eval_path or table.path, table.eval_split or table.split, limit=table.eval_size)
-        held_out, more = _within(renderer.render(other), table, limits)
-        dropped += more
-    elif table.eval_size:
-        held_out, train, duplicates = hold_out(
-            train, [digest(one.token_ids) for one in train], size=table.eval_size, seed=limits.seed
-        )
-    if not train:
-        raise DataError(f"{table.path}: no prompt is left to train on")
-    places = ((one.prompt.place, one.token_ids) for one in (*train, *held_out))
-    unknown = unknown_share(unknown_id(tokenizer), places, table)
-    prompts.write(RunPaths(out).prompts, (_row(*named) for named in _with_ids(train)))
-    prompts.write(RunPaths(out).eval_prompts, (_row(*named) for named in _with_ids(held_out)))
-    longest = max(len(one.token_ids) for one in (*train, *held_out))
     stops = tuple(stop_token_ids(model, tokenizer))
-    return PreparedData(len(train), len(held_out), dropped, duplicates, longest, stops, unknown)
+    renderer = PromptRenderer(tokenizer, table)
+
+    def rendered(row: DataRow) -> list[Rendered]:
+        prompt = prompt_of(row, table)
+        found = renderer.ask(prompt.place, prompt.content, prompt.tools)
+        return [Rendered(prompt, found.seen.text, found.seen.token_ids.tolist(), found.messages)]
+
+    reading = Reading(
+        what="prompt",
+        item=rendered,
+        problems=lambda items: _duplicate_ids(items) + _missing_answers(items),
+        longest=limits.max_prompt_tokens,
+        bound="context less rollout.sampling.max_tokens, or data.max_prompt_tokens",
+    )
+    sets = read_sets(table, reading, seed=limits.seed, progress=progress)
+    every = [*sets.train, *sets.held_out]
+    unknown = unknown_share(unknown_id(tokenizer), ((one.place, one.asked) for one in every), table)
+    prompts.write(RunPaths(out).prompts, (_row(*named) for named in _with_ids(sets.train)))
+    prompts.write(RunPaths(out).eval_prompts, (_row(*named) for named in _with_ids(sets.held_out)))
+    return PreparedData(
+        prompts=len(sets.train),
+        eval_prompts=len(sets.held_out),
+        dropped_overlong=sets.overlong,
+        dropped_duplicates=sets.duplicates,
+        longest_prompt=max(one.tokens for one in every),
+        stop_token_ids=stops,
+        unknown_share=unknown,
+        begun_twice=renderer.begun_twice,
+    )
 
 
-def _prompts(table: DataTable, path: str, split: str, *, limit: int) -> list[Prompt]:
-    rows = read_rows(path, subset=table.subset, split=split)
-    prompts, errors = parse_rows(rows, lambda row: prompt_of(row, table), limit=limit)
-    errors += _duplicate_ids(prompts) + _missing_answers(prompts)
-    raise_all(errors)
-    if not prompts:
-        raise DataError(f"{path}: there are no rows")
-    return prompts
+def _duplicate_ids(items: Sequence[Rendered]) -> list[str]:
+    first: dict[str, str] = {}
+    return [
+        f'{one.place}: id "{given}" was already given at {first[given]}'
+        for one in items
+        if (given := one.prompt.given_id) is not None and first.setdefault(given, one.place) != one.place
+    ]
 
 
-def _duplicate_ids(prompts: Sequence[Prompt]) -> list[str]:
-    seen: dict[str, str] = {}
-    errors: list[str] = []
-    for prompt in prompts:
-        if prompt.given_id is None:
-            continue
-        first = seen.setdefault(prompt.given_id, prompt.place)
-        if first != prompt.place:
-            errors.append(f'{prompt.place}: id "{prompt.given_id}" was already given at {first}')
-    return errors
-
-
-def _missing_answers(prompts: Sequence[Prompt]) -> list[str]:
+def _missing_answers(items: Sequence[Rendered]) -> list[str]:
     """Reports absent answers, unless all are absent: a reward may need none."""
-    without = [prompt for prompt in prompts if prompt.columns.get("answer") is None]
-    if len(without) == len(prompts):
+    without = [one for one in items if one.prompt.columns.get("answer") is None]
+    if len(without) == len(items):
         return []
-    return [f'{prompt.place}: column "answer" is missing or empty, though other rows have it' for prompt in without]
-
-
-def _within(rendered: list[Rendered], table: DataTable, limits: LengthLimits) -> tuple[list[Rendered], int]:
-    """Drops prompts over the limit and counts them. Raises DataError if they may not be dropped."""
-    limit = limits.max_prompt_tokens
-    fitting = [one for one in rendered if len(one.token_ids) <= limit]
-    if table.overlong == "error":
-        raise_all(
-            [
-                f"{one.prompt.place}: the prompt has {len(one.token_ids)} tokens, but at most {limit} fit "
-                '(context less rollout.sampling.max_tokens, or data.max_prompt_tokens); data.overlong = "drop" skips it'
-                for one in rendered
-                if len(one.token_ids) > limit
-            ]
-        )
-    return fitting, len(rendered) - len(fitting)
+    return [f'{one.place}: column "answer" is missing or empty, though other rows have it' for one in without]
 
 
 def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
@@ -128,7 +126,7 @@ def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
     for one in rows:
         name = one.prompt.given_id
         if name is None:
-            name = digest([one.token_ids, dict(one.prompt.columns)])
+            name = digest([one.asked, dict(one.prompt.columns)])
             seen[name] = seen.get(name, 0) + 1
             name += f"-{seen[name]}" if seen[name] > 1 else ""
         named.append((name, one))
@@ -138,7 +136,7 @@ def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
 def _row(name: str, one: Rendered) -> dict[str, object]:
     return {
         "sample_id": name,
-        "token_ids": one.token_ids,
+        "token_ids": one.asked,
         "text": one.text,
         "messages": _as_text(one.messages),
         "columns": json.dumps(dict(one.prompt.columns)),

@@ -75,7 +75,11 @@ class ChatPrompts:
         import jinja2
 
         try:
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            # An assistant's message at the end is continued, as in the training prompts.
+            begins = messages[-1]["role"] == "assistant"
+            text = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=not begins, continue_final_message=begins
+            )
         except (jinja2.TemplateError, TypeError, KeyError, ValueError) as error:
             raise ContractError("bad_messages", f"the chat template refuses the messages: {error}") from error
         return str(text)

@@ -12,11 +12,11 @@ from headrace.data.example_render import ExampleRenderer
 from headrace.data.examples import dialogue_of
 from headrace.data.presets import prompt_of
 from headrace.data.progress import RowProgress, read_progress
-from headrace.data.render import Renderer
-from headrace.data.row_deadline import row_deadline
+from headrace.data.render import PromptRenderer
 from headrace.data.rows import DataRow, read_rows
 from headrace.model.tiny_models import character_tokenizer
-from headrace.wire.errors import DataError
+from headrace.services.environment.rendering.deadline import template_deadline
+from headrace.wire.errors import ConfigError, DataError
 
 DEEP = '{"prompt": "p", "extra": ' + "[" * 5000 + "]" * 5000 + "}"
 
@@ -51,9 +51,10 @@ def test_an_array_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
         list(read_rows(str(path), subset="", split=""))
 
 
-def test_a_loop_without_end_is_ended_and_the_signal_is_as_before() -> None:
+def test_a_loop_without_end_is_ended_and_the_signal_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.services.environment.rendering.deadline.TEMPLATE_S", 0.05)
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(DataError, match=r"has not ended within 0\.05 s: look for a loop"), row_deadline(0.05):
+    with pytest.raises(ConfigError, match=r"has not ended within 0\.05 s: look for a loop"), template_deadline():
         while True:
             pass
     assert signal.getsignal(signal.SIGALRM) is before
@@ -66,11 +67,10 @@ def test_a_template_that_loops_is_an_error_of_its_row(monkeypatch: pytest.Monkey
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
     loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
     tokenizer.chat_template = loops
-    monkeypatch.setattr("headrace.data.row_deadline.ROW_S", 0.1)
-    renderer = Renderer(tokenizer, DataTable(path="train.jsonl", chat_template="always"))
-    prompt = prompt_of(DataRow("train.jsonl:7", {"prompt": "abc"}), DataTable(path="train.jsonl"))
-    with pytest.raises(DataError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
-        renderer.render([prompt])
+    monkeypatch.setattr("headrace.services.environment.rendering.deadline.TEMPLATE_S", 0.1)
+    renderer = PromptRenderer(tokenizer, DataTable(path="train.jsonl", chat_template="always"))
+    with pytest.raises(ConfigError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
+        renderer.ask("train.jsonl:7", "abc", ())
 
 
 def test_a_template_that_loops_before_the_answer_is_an_error_of_its_example(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +79,11 @@ def test_a_template_that_loops_before_the_answer_is_an_error_of_its_example(monk
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
     loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
     tokenizer.chat_template = "{% if add_generation_prompt %}" + loops + "{% endif %}abc"
-    monkeypatch.setattr("headrace.data.row_deadline.ROW_S", 0.1)
+    monkeypatch.setattr("headrace.services.environment.rendering.deadline.TEMPLATE_S", 0.1)
     table = DataTable(path="train.jsonl", chat_template="always")
     renderer = ExampleRenderer(tokenizer, table, [1])
     row = dialogue_of(DataRow("train.jsonl:7", {"prompt": "abc", "completion": "cba"}), table)
-    with pytest.raises(DataError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
+    with pytest.raises(ConfigError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
         renderer.dialogue(row)
 
 
@@ -94,10 +94,10 @@ def test_progress_names_the_row_and_shorter_words_leave_none_of_longer_ones(tmp_
     assert read_progress(path) == ""
     progress.begin("reading " + "x" * 1000)
     assert read_progress(path) == "reading " + "x" * 392
-    progress.begin("rendering", 2)
+    progress.begin("reading train.jsonl")
     progress.at("train.jsonl:1")
     progress.at("train.jsonl:3")
-    assert read_progress(path) == "rendering train.jsonl:3 (1 of 2 rows done)"
+    assert read_progress(path) == "rendering train.jsonl:3 (1 rows done)"
     silent = RowProgress()
     silent.begin("rendering")
     silent.at("train.jsonl:1")

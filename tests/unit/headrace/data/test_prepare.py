@@ -190,7 +190,7 @@ def test_the_chat_template_obeys_its_setting(tmp_path: Path, model: Path, chat_m
     assert run(tmp_path, chat_model, path, system="be kind")[1][0]["text"] == "system:be kind\nuser:hi\n>"
     assert "has no chat template" in refusal(tmp_path, model, path, chat_template="always")
     assert "needs a chat template" in refusal(tmp_path, model, path, system="be kind")
-    assert "is a list of messages, but the tokenizer" in refusal(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
+    assert "the row has messages, but the tokenizer" in refusal(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
 
 
 def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_either_way(

@@ -176,7 +176,7 @@ def test_where_nothing_is_held_out_there_is_no_file_of_it(tmp_path: Path, model:
             "only a chat template renders",
         ),
         ("sft", {"prompt": "1=", "completion": "1", "tools": "hammer"}, "the tools are text that is not valid JSON"),
-        ("sft", {"prompt": "1" * 300 + "=", "completion": "1"}, "has 303 tokens, but at most 200 are allowed"),
+        ("sft", {"prompt": "1" * 300 + "=", "completion": "1"}, "has 303 tokens, but at most 200 fit"),
     ],
 )
 def test_a_bad_row_is_named_and_nothing_is_written(
