@@ -22,7 +22,10 @@ Content = str | tuple[Message, ...]
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved reward column: the messages of a prompt that was messages, as they go into the chat template."""
 
-_OF_COLUMNS = "; a file of columns becomes one of rows by pandas' to_json('rows.jsonl', orient='records', lines=True)"
+_OF_COLUMNS = (
+    '; a file of columns becomes one of rows: python -c "import pandas; '
+    "pandas.read_json('FILE').to_json('rows.jsonl', orient='records', lines=True)\""
+)
 
 PRESETS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "plain": {"prompt": ("prompt",), "answer": ("answer",), "completion": ("completion", "answer")},
