@@ -33,6 +33,7 @@ class Asked:
 
 def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
     """The folder's tokenizer. Raises ConfigError if it does not load or does not fit the model."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
@@ -42,7 +43,7 @@ def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             path, local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, StrictDataclassError) as error:
         raise ConfigError(f"the tokenizer in {path} cannot be loaded: {error}") from None
     if len(tokenizer) > vocab_size:
         raise ConfigError(
