@@ -1,11 +1,14 @@
 """Checks that the trainer and the engine can use a model folder, without torch or transformers."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.model.weight_scan import StoredWeight, not_finite, same_values, stored_weights
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.model_files import indexed_weights
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 """`model_type`s that the embedded torch engine decodes."""
@@ -23,8 +26,11 @@ class ModelFacts:
     vocab_size: int
 
 
-def check_model(path: Path, *, engine: str) -> ModelFacts:
-    """Checks the folder. Raises ConfigError naming the file that is missing or wrong, and the fix."""
+def check_model(path: Path, *, engine: str, scan: bool = False) -> ModelFacts:
+    """Checks the folder; a `scan` reads all weights, for NaN.
+
+    Raises ConfigError naming the file that is missing or wrong, and the fix.
+    """
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise ConfigError(f"the model folder {path} {what}; give a folder saved by save_pretrained")
@@ -40,7 +46,7 @@ def check_model(path: Path, *, engine: str) -> ModelFacts:
     for key, value in (("max_position_embeddings", context), ("vocab_size", vocabulary)):
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f'{path / "config.json"}: "{key}" must be a positive integer, not {value!r}')
-    _check_weights(path)
+    _check_weights(path, config, scan=scan)
     if not any((path / name).is_file() for name in _TOKENIZER_FILES):
         raise ConfigError(
             f"{path} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)}); "
@@ -80,17 +86,30 @@ def _json_object(file: Path, why: str) -> dict[str, object]:
     return value
 
 
-def _check_weights(path: Path) -> None:
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
-        shards = _json_object(index, "").get("weight_map", {})
-        files = sorted({path / str(name) for name in shards.values()}) if isinstance(shards, dict) else []
-        if not files:
-            raise ConfigError(f'{index}: "weight_map" names no file')
-    else:
-        files = [path / "model.safetensors"]
+def _check_weights(path: Path, config: dict[str, Any], *, scan: bool) -> None:
+    files = sorted(set((indexed_weights(path) or {"": path / "model.safetensors"}).values()))
     for file in files:
         _check_safetensors(file)
+    tensors = stored_weights(files)
+    head, embedding = (_ending(tensors, name) for name in ("lm_head.weight", "embed_tokens.weight"))
+    text = config.get("text_config", config)
+    given = config.get("tie_word_embeddings")
+    tied = text.get("tie_word_embeddings") if given is None else given
+    if tied and head and embedding and not same_values(head, embedding):
+        raise ConfigError(
+            f'{path / "config.json"}: "tie_word_embeddings" is true, but {head.file.name} has an lm_head.weight other '
+            "than the embedding: the trainer would use it, and engines would not. Set it to false, if the model was "
+            "trained with this head, or take the tensor out of the file"
+        )
+    if scan and (found := not_finite(tensors)):
+        raise ConfigError(
+            f"{found[1].file}: {found[0]} holds NaN or infinity, and so would all that the model computes: copy or "
+            "download it again, or take an earlier checkpoint"
+        )
+
+
+def _ending(tensors: Mapping[str, StoredWeight], name: str) -> StoredWeight | None:
+    return next((one for full, one in tensors.items() if full == name or full.endswith(f".{name}")), None)
 
 
 def _check_safetensors(file: Path) -> None:
