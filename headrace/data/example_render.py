@@ -13,11 +13,11 @@ import numpy as np
 from headrace.config.data import DataTable
 from headrace.data.examples import Dialogue, RankedPair
 from headrace.data.presets import Content, Message
-from headrace.data.render import Asked, PromptRenderer, at_row
-from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen, begins_answer
+from headrace.data.render import PromptContext, PromptRenderer, at_row
 from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, join_turns
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import DataError
+from headrace.wire.rendering.chat_template import ChatTemplate, Seen, begins_answer
 
 if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedTokenizerBase
@@ -34,11 +34,6 @@ class RenderedExample:
     """Which tokens of the completion are trained; in a multi-turn example those of the answers only."""
 
     @property
-    def asked(self) -> list[int]:
-        """Its prompt."""
-        return self.prompt_ids
-
-    @property
     def tokens(self) -> int:
         """Length of prompt and completion together."""
         return len(self.prompt_ids) + len(self.completion_ids)
@@ -53,11 +48,6 @@ class RenderedPair:
     chosen_ids: list[int]
     rejected_ids: list[int]
     margin: float
-
-    @property
-    def asked(self) -> list[int]:
-        """Its prompt."""
-        return self.prompt_ids
 
     @property
     def tokens(self) -> int:
@@ -92,16 +82,16 @@ class ExampleRenderer:
             raise DataError(f'{row.place}: "chosen" and "rejected" have the same tokens')
         return RenderedPair(row.place, chosen.context_ids.tolist(), better, worse, row.margin)
 
-    def _ask(self, row: Dialogue | RankedPair, *answers: Content) -> Asked:
+    def _ask(self, row: Dialogue | RankedPair, *answers: Content) -> PromptContext:
         return self.prompts.ask(row.place, row.prompt, row.tools, *answers)
 
-    def _one_answer(self, row: RankedPair, asked: Asked, answer: Content) -> Turn:
+    def _one_answer(self, row: RankedPair, asked: PromptContext, answer: Content) -> Turn:
         if isinstance(answer, tuple) and [one["role"] for one in answer] != ["assistant"]:
             raise DataError(f'{row.place}: "chosen" and "rejected" must be one message of the role "assistant" each')
         (turn,) = self._turns(row, asked, answer)
         return turn
 
-    def _turns(self, row: Dialogue | RankedPair, asked: Asked, answer: Content) -> list[Turn]:
+    def _turns(self, row: Dialogue | RankedPair, asked: PromptContext, answer: Content) -> list[Turn]:
         """Each message of the assistant in the answer as a turn behind what was seen before it."""
         if asked.messages is None:
             return [_turn(asked.seen.token_ids, self._plain_answer(str(answer)))]
@@ -110,14 +100,14 @@ class ExampleRenderer:
         said: list[Message] = list(answer) if isinstance(answer, tuple) else [{"role": "assistant", "content": answer}]
         first = len(asked.messages)
         messages, turns, context = [*asked.messages, *said], list[Turn](), asked.seen
-        if begins_answer(asked.messages):  # The answer's text goes on from the beginning in the prompt.
-            first -= 1
-            messages[first : first + 2] = [_joined(asked.messages[-1], said[0])]
         with at_row(row.place):
+            if begins_answer(asked.messages):  # The answer's text goes on from the beginning in the prompt.
+                first -= 1
+                messages[first : first + 2] = [_joined(asked.messages[-1], said[0])]
             for index in range(first, len(messages)):
                 if messages[index]["role"] == "assistant":
-                    if turns:
-                        context = template.context(messages[:index], row.tools, context)
+                    if index > first:
+                        context = template.context(messages[:index], row.tools, context if turns else None)
                     whole = template.text(messages[: index + 1], row.tools, asks=False)
                     after = self._after(template, context, whole)
                     turns.append(_turn(context.token_ids, after.token_ids[len(context.token_ids) :]))

@@ -1,8 +1,7 @@
 """Preparation for the stages that train on given examples: rows -> token ids -> held-out split -> parquet files."""
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,9 +10,9 @@ from headrace.data.example_render import ExampleRenderer, RenderedExample, Rende
 from headrace.data.examples import dialogue_of, ranked_pair_of
 from headrace.data.prepare import LengthLimits
 from headrace.data.progress import RowProgress
-from headrace.data.render import load_tokenizer, stop_token_ids
+from headrace.data.render import fitting_tokenizer, stop_token_ids
 from headrace.data.rows import DataRow
-from headrace.data.sets import Reading, Sets, read_sets
+from headrace.data.sets import SetReader, Sets
 from headrace.data.unknown import unknown_id, unknown_share
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
@@ -39,15 +38,6 @@ class PreparedExamples:
     begun_twice: int = 0
     """Examples from whose prompt a second beginning-of-text token was taken off."""
 
-    def as_json(self) -> str:
-        """Serializes the result for the process that requested the preparation."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "PreparedExamples":
-        """The inverse of `as_json`."""
-        return cls(**json.loads(text))
-
 
 def prepare_examples(
     table: DataTable,
@@ -61,13 +51,20 @@ def prepare_examples(
 
     `limits.max_prompt_tokens` limits whole examples. Raises DataError or ConfigError and writes neither.
     """
-    tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
+    tokenizer = fitting_tokenizer(model, vocab_size=limits.vocab_size)
     renderer = ExampleRenderer(tokenizer, table, stop_token_ids(model, tokenizer))
 
-    def read(item: Callable[[DataRow], list[T]]) -> Sets[T]:
-        bound = "the model's context, or max_tokens of the stage"
-        reading = Reading(what="example", item=item, longest=limits.max_prompt_tokens, bound=bound)
-        return read_sets(table, reading, seed=limits.seed, progress=progress)
+    def read(make: Callable[[DataRow], list[T]]) -> Sets[T]:
+        return SetReader(
+            table=table,
+            make=make,
+            asked=lambda one: one.prompt_ids,
+            what="example",
+            seed=limits.seed,
+            bound="the model's context, or max_tokens of the stage",
+            longest=limits.max_prompt_tokens,
+            progress=progress or RowProgress(),
+        ).read()
 
     if stage == "sft":
         dialogues = read(lambda row: renderer.dialogue(dialogue_of(row, table)))
@@ -85,8 +82,7 @@ def _write_sets(
     unknown: int | None,
     out: Path,
 ) -> PreparedExamples:
-    every = [*sets.train, *sets.held_out]
-    share = unknown_share(unknown, (text for one in every for text in _texts(one)), table)
+    share = unknown_share(unknown, (text for one in sets.all for text in _texts(one)), table)
     _write(RunPaths(out).examples, columns(sets.train))
     if sets.held_out:
         _write(RunPaths(out).eval_examples, columns(sets.held_out))
@@ -95,7 +91,7 @@ def _write_sets(
         eval_examples=len(sets.held_out),
         dropped_overlong=sets.overlong,
         dropped_duplicates=sets.duplicates,
-        longest=max(one.tokens for one in every),
+        longest=max(one.tokens for one in sets.all),
         trained_tokens=sum(_trained(one) for one in sets.train),
         unknown_share=share,
     )

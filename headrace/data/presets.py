@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from headrace.config.data import DataTable
 from headrace.data.rows import DataRow
-from headrace.services.environment.rendering.chat_template import begins_answer
-from headrace.services.environment.rendering.messages import in_form, media_in, tools_of, without_absent
 from headrace.wire.errors import DataError
+from headrace.wire.rendering.chat_template import begins_answer
+from headrace.wire.rendering.messages import in_form, media_in, tools_of, without_absent
 
 Message = dict[str, object]
 Content = str | tuple[Message, ...]

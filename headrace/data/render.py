@@ -14,16 +14,17 @@ import numpy as np
 
 from headrace.config.data import DataTable
 from headrace.data.presets import Content, Message, asked
-from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.chat_template import ChatTemplate, Seen
+from headrace.wire.rendering.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptContext:
     """What the model is asked, as the engine gets it."""
 
     seen: Seen
@@ -31,20 +32,13 @@ class Asked:
     """Input of the chat template; None = no template, the text is the prompt as it is."""
 
 
-def load_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
+def fitting_tokenizer(path: Path, *, vocab_size: int) -> "PreTrainedTokenizerBase":
     """The folder's tokenizer. Raises ConfigError if it does not load or does not fit the model."""
-    from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoTokenizer
     from transformers.utils import logging
 
     # Warnings about lengths and classes would end in the error message of the preparation.
     logging.set_verbosity_error()
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError, TypeError, StrictDataclassError) as error:
-        raise ConfigError(f"the tokenizer in {path} cannot be loaded: {error}") from None
+    tokenizer = load_tokenizer(path)
     if len(tokenizer) > vocab_size:
         raise ConfigError(
             f"the tokenizer in {path} has {len(tokenizer)} tokens, the model only {vocab_size}: "
@@ -100,7 +94,7 @@ class PromptRenderer:
         self.begun_twice = 0
         """Prompts from which a second beginning-of-text token was taken off."""
 
-    def ask(self, place: str, content: Content, tools: tuple[Message, ...], *answers: Content) -> Asked:
+    def ask(self, place: str, content: Content, tools: tuple[Message, ...], *answers: Content) -> PromptContext:
         """Renders what is asked for `answers`, if some are given. Raises DataError and ConfigError naming the row."""
         with at_row(place):
             if not self._uses_template(content, tools, answers):
@@ -114,7 +108,7 @@ class PromptRenderer:
                 for answer in answers or ((),):
                     self._check_written([*messages, *(() if isinstance(answer, str) else answer)], tools)
                 text, ids = seen.text, seen.token_ids
-            return Asked(Seen(self._begun_once(ids), text, len(messages or ())), messages)
+            return PromptContext(Seen(self._begun_once(ids), text, len(messages or ())), messages)
 
     def _check_written(self, messages: list[Message], tools: tuple[Message, ...]) -> None:
         assert self.template is not None

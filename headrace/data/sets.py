@@ -17,18 +17,11 @@ class Item(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the row stands."""
-        ...
+        """File and line."""
 
     @property
     def tokens(self) -> int:
-        """Its length, which is limited."""
-        ...
-
-    @property
-    def asked(self) -> object:
-        """JSON; what is held out is in no other item."""
-        ...
+        """Its length."""
 
 
 T = TypeVar("T", bound=Item)
@@ -36,7 +29,7 @@ T = TypeVar("T", bound=Item)
 
 @dataclass(frozen=True, slots=True)
 class Sets(Generic[T]):
-    """All items, and what was left out."""
+    """All items, and the numbers of those left out."""
 
     train: list[T]
     held_out: list[T]
@@ -44,80 +37,81 @@ class Sets(Generic[T]):
     duplicates: int
     """Items left out of training because what they ask is held out."""
 
+    @property
+    def all(self) -> list[T]:
+        """Both parts."""
+        return [*self.train, *self.held_out]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading(Generic[T]):
-    """How rows become items."""
+class SetReader(Generic[T]):
+    """Makes items of rows."""
 
+    table: DataTable
+    make: Callable[[DataRow], list[T]]
+    asked: Callable[[T], object]
+    """What an item asks, as JSON: what is held out is asked by no other item."""
     what: str
-    """`prompt`, for errors."""
-    item: Callable[[DataRow], list[T]]
-    problems: Callable[[Sequence[T]], list[str]] = lambda items: []
-    """What is wrong with all of them together."""
-    longest: int
-    """Tokens; 0 = no limit."""
+    """An item, in errors."""
+    seed: int
     bound: str = ""
-    """What sets the limit."""
+    """What sets the limit, in errors."""
+    longest: int = 0
+    """Tokens of an item at most; 0 = no limit."""
+    problems: Callable[[Sequence[T]], list[str]] = lambda items: []
+    """What is wrong with the items together."""
+    progress: RowProgress
+
+    def read(self, rows: Iterable[DataRow | DataError] | None = None) -> Sets[T]:
+        """Reads `path`, or the `rows` in its place, and what is held out. Raises DataError, ConfigError."""
+        table = self.table
+        if table.eval_split and (table.eval_path or Path(table.path).exists()):
+            raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
+        train, overlong = self._items(table.path or table.environment, table.split, table.limit, rows)
+        held_out: list[T] = []
+        duplicates = more = 0
+        if table.eval_path or table.eval_split:
+            path, split = table.eval_path or table.path, table.eval_split or table.split
+            held_out, more = self._items(path, split, table.eval_size, None)
+        elif table.eval_size:
+            asked = [digest(self.asked(one)) for one in train]
+            held_out, train, duplicates = hold_out(train, asked, size=table.eval_size, seed=self.seed)
+        if not train:
+            raise DataError(f"{table.path}: no {self.what} is left to train on")
+        return Sets(train, held_out, overlong + more, duplicates)
+
+    def _items(
+        self, path: str, split: str, first: int, rows: Iterable[DataRow | DataError] | None
+    ) -> tuple[list[T], int]:
+        """The items that fit, and the number of the others. Raises DataError if they may not be dropped."""
+        self.progress.begin(f"reading {path}")
+        rows = read_rows(path, subset=self.table.subset, split=split) if rows is None else rows
+        made, errors = parse_rows(rows, self._shown, limit=first)
+        items = [one for some in made for one in some]
+        fitting = [one for one in items if not self.longest or one.tokens <= self.longest]
+        errors += self.problems(items)
+        if self.table.overlong == "error":
+            errors += [
+                f"{one.place}: the {self.what} has {one.tokens} tokens, but at most {self.longest} fit ({self.bound}); "
+                'data.overlong = "drop" skips it'
+                for one in items
+                if one.tokens > self.longest > 0
+            ]
+        raise_all(errors)
+        if not items:
+            raise DataError(f"{path}: there are no rows")
+        return fitting, len(items) - len(fitting)
+
+    def _shown(self, row: DataRow) -> list[T]:
+        self.progress.at(row.place)
+        return self.make(row)
 
 
-def read_sets(
-    table: DataTable,
-    reading: Reading[T],
-    *,
-    seed: int,
-    progress: RowProgress | None = None,
-    rows: Iterable[DataRow | DataError] | None = None,
-) -> Sets[T]:
-    """Reads `path` and what is held out; `rows` are read in place of `path`. Raises DataError, ConfigError."""
-    if table.eval_split and (table.eval_path or Path(table.path).exists()):
-        raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
-    progress = progress or RowProgress()
-    source = table.path or table.environment
-
-    def read(path: str, split: str, first: int, rows: Iterable[DataRow | DataError] | None) -> tuple[list[T], int]:
-        progress.begin(f"reading {path}")
-        rows = read_rows(path, subset=table.subset, split=split) if rows is None else rows
-        return _read(path, rows, reading, table, first, progress)
-
-    train, overlong = read(source, table.split, table.limit, rows)
-    if not train:
-        raise DataError(f"{source}: no {reading.what} is left to train on")
-    if table.eval_path or table.eval_split:
-        held_out, more = read(table.eval_path or table.path, table.eval_split or table.split, table.eval_size, None)
-        return Sets(train, held_out, overlong + more, 0)
-    if not table.eval_size:
-        return Sets(train, [], overlong, 0)
-    asked = [digest(one.asked) for one in train]
-    held_out, left, duplicates = hold_out(train, asked, size=table.eval_size, seed=seed)
-    return Sets(left, held_out, overlong, duplicates)
-
-
-def _read(
-    path: str,
-    rows: Iterable[DataRow | DataError],
-    reading: Reading[T],
-    table: DataTable,
-    first: int,
-    progress: RowProgress,
-) -> tuple[list[T], int]:
-    """Returns the items that fit and the number that do not. Raises DataError if they may not be dropped."""
-
-    def item(row: DataRow) -> list[T]:
-        progress.at(row.place)
-        return reading.item(row)
-
-    parsed, errors = parse_rows(rows, item, limit=first)
-    items = [one for made in parsed for one in made]
-    errors += reading.problems(items)
-    limit = reading.longest
-    overlong = [one for one in items if limit and one.tokens > limit]
-    if table.overlong == "error":
-        errors += [
-            f"{one.place}: the {reading.what} has {one.tokens} tokens, but at most {limit} fit ({reading.bound}); "
-            'data.overlong = "drop" skips it'
-            for one in overlong
-        ]
-    raise_all(errors)
-    if not items:
-        raise DataError(f"{path}: there are no rows")
-    return [one for one in items if not limit or one.tokens <= limit], len(overlong)
+def repeated_ids(given: Iterable[tuple[str, object]]) -> list[str]:
+    """An error for each id that was given before, of (place, id or None)."""
+    first: dict[str, str] = {}
+    return [
+        f'{place}: id "{one}" was already given at {first[str(one)]}'
+        for place, one in given
+        if one is not None and first.setdefault(str(one), place) != place
+    ]

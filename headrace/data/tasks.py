@@ -2,16 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.config.data import DataTable
 from headrace.data.held_out import digest
 from headrace.data.prepare import PreparedData
-from headrace.data.render import load_tokenizer, stop_token_ids
+from headrace.data.progress import RowProgress
+from headrace.data.render import fitting_tokenizer, stop_token_ids
 from headrace.data.rows import DataRow
-from headrace.data.sets import Reading, read_sets
+from headrace.data.sets import SetReader, repeated_ids
 from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.settings import EnvironmentTable
 from headrace.wire.errors import DataError
@@ -36,11 +37,6 @@ class TaskRow:
     """Its prompt comes from the environment."""
 
     @property
-    def asked(self) -> object:
-        """The whole task."""
-        return dict(self.values)
-
-    @property
     def text(self) -> str:
         """For people: the prompt where it is a text, else the whole task."""
         prompt = self.values.get("prompt")
@@ -51,10 +47,17 @@ def prepare_tasks(
     table: DataTable, environment: EnvironmentTable, model: Path, out: Path, *, seed: int, vocab_size: int
 ) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
-    stops = tuple(stop_token_ids(model, load_tokenizer(model, vocab_size=vocab_size)))
+    stops = tuple(stop_token_ids(model, fitting_tokenizer(model, vocab_size=vocab_size)))
     rows = _of_taskset(table, environment, model) if table.environment else None
-    reading = Reading(what="task", item=lambda row: [_task(row)], problems=_repeated_ids, longest=0)
-    sets = read_sets(table, reading, seed=seed, rows=rows)
+    sets = SetReader(
+        table=table,
+        make=lambda row: [_task(row)],
+        asked=lambda one: dict(one.values),
+        what="task",
+        seed=seed,
+        problems=lambda items: repeated_ids((one.place, one.values.get("id")) for one in items),
+        progress=RowProgress(),
+    ).read(rows)
     played = {"name": environment.label, "digest": environment_digest(environment)}
     prompts.write(RunPaths(out).prompts, (_row(one, played) for one in sets.train))
     prompts.write(RunPaths(out).eval_prompts, (_row(one, played) for one in sets.held_out))
@@ -85,15 +88,6 @@ def _task(row: DataRow) -> TaskRow:
     if given is not None and not isinstance(given, str | int):
         raise DataError(f'{row.place}: column "id": an id must be text or an integer')
     return TaskRow(row.place, digest(row.values) if given is None else str(given), row.values)
-
-
-def _repeated_ids(tasks: Sequence[TaskRow]) -> list[str]:
-    first: dict[str, str] = {}
-    return [
-        f'{one.place}: id "{one.sample_id}" was already given at {first[one.sample_id]}'
-        for one in tasks
-        if one.values.get("id") is not None and first.setdefault(one.sample_id, one.place) != one.place
-    ]
 
 
 def _row(one: TaskRow, played: Mapping[str, str]) -> dict[str, object]:

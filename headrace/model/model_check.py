@@ -1,18 +1,18 @@
 """Checks that the trainer and the engine can use a model folder, without torch or transformers."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.model.weight_scan import StoredWeight, not_finite, same_values, stored_weights
+from headrace.model.weight_scan import is_finite, same_values, stored_weights
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.model_files import indexed_weights
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 """`model_type`s that the embedded torch engine decodes."""
 
+_HEAD, _EMBEDDING = ".lm_head.weight", ".embed_tokens.weight"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -90,26 +90,22 @@ def _check_weights(path: Path, config: dict[str, Any], *, scan: bool) -> None:
     files = sorted(set((indexed_weights(path) or {"": path / "model.safetensors"}).values()))
     for file in files:
         _check_safetensors(file)
-    tensors = stored_weights(files)
-    head, embedding = (_ending(tensors, name) for name in ("lm_head.weight", "embed_tokens.weight"))
-    text = config.get("text_config", config)
-    given = config.get("tie_word_embeddings")
+    tensors = [one for file in files for one in stored_weights(file)]
+    head, embedding = ([one for one in tensors if f".{one.name}".endswith(end)] for end in (_HEAD, _EMBEDDING))
+    text, given = config.get("text_config", config), config.get("tie_word_embeddings")
     tied = text.get("tie_word_embeddings") if given is None else given
-    if tied and head and embedding and not same_values(head, embedding):
+    if tied and head and embedding and not same_values(head[0], embedding[0]):
         raise ConfigError(
-            f'{path / "config.json"}: "tie_word_embeddings" is true, but {head.file.name} has an lm_head.weight other '
-            "than the embedding: the trainer would use it, and engines would not. Set it to false, if the model was "
-            "trained with this head, or take the tensor out of the file"
+            f'{path / "config.json"}: "tie_word_embeddings" is true, but {head[0].file.name} has an lm_head.weight '
+            "other than the embedding: the trainer would use it, and engines would not. Set it to false, if the model "
+            "was trained with this head, or take the tensor out of the file"
         )
-    if scan and (found := not_finite(tensors)):
-        raise ConfigError(
-            f"{found[1].file}: {found[0]} holds NaN or infinity, and so would all that the model computes: copy or "
-            "download it again, or take an earlier checkpoint"
-        )
-
-
-def _ending(tensors: Mapping[str, StoredWeight], name: str) -> StoredWeight | None:
-    return next((one for full, one in tensors.items() if full == name or full.endswith(f".{name}")), None)
+    for one in tensors if scan else ():
+        if not is_finite(one):
+            raise ConfigError(
+                f"{one.file}: {one.name} holds NaN or infinity, and so would all that the model computes: copy or "
+                "download it again, or take an earlier checkpoint"
+            )
 
 
 def _check_safetensors(file: Path) -> None:

@@ -1,10 +1,9 @@
 """Reads weights in safetensors files a block at a time, without torch."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.wire.rundir.model_files import read_header
 
@@ -18,36 +17,30 @@ _BLOCK = 4 << 20
 """Values read at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredWeight:
-    """One tensor in a file."""
+class StoredWeight(NamedTuple):
+    """One tensor in a file: its format (`BF16`) and shape, and its bytes from `begin` to `end`."""
 
     file: Path
+    name: str
     kind: str
-    """Of the format: `BF16`."""
     shape: tuple[int, ...]
     begin: int
-    """Offset of its first byte; `end`: behind its last."""
     end: int
 
 
-def stored_weights(files: Iterable[Path]) -> dict[str, StoredWeight]:
-    """All tensors by name. Raises OSError, ValueError for a file that is not whole."""
-    found: dict[str, StoredWeight] = {}
-    for file in files:
-        header, start = read_header(file)
-        for name, entry in header.items():
-            begin, end = entry["data_offsets"]
-            found[name] = StoredWeight(file, entry["dtype"], tuple(entry["shape"]), start + begin, start + end)
-    return found
+def stored_weights(file: Path) -> Iterator[StoredWeight]:
+    """All tensors of a file. Raises OSError, ValueError for one that is not whole."""
+    header, start = read_header(file)
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        yield StoredWeight(file, name, entry["dtype"], tuple(entry["shape"]), start + begin, start + end)
 
 
-def not_finite(tensors: Mapping[str, StoredWeight]) -> tuple[str, StoredWeight] | None:
-    """The first tensor that holds NaN or infinity; None without one."""
+def is_finite(weight: StoredWeight) -> bool:
+    """Whether there is neither NaN nor infinity in it."""
     import numpy as np
 
-    bad = (name for name, one in tensors.items() if not all(np.isfinite(block).all() for block in _blocks(one)))
-    return next(((name, tensors[name]) for name in bad), None)
+    return all(np.isfinite(block).all() for block in _blocks(weight))
 
 
 def same_values(first: StoredWeight, second: StoredWeight) -> bool:
@@ -62,12 +55,9 @@ def _blocks(weight: StoredWeight) -> Iterator["NDArray[np.floating]"]:
     """Its values in order; nothing of a format that is not of `_FLOATS`."""
     import numpy as np
 
-    if weight.kind not in _FLOATS:
-        return
-    dtype = np.dtype(_FLOATS[weight.kind])
-    with weight.file.open("rb", buffering=0) as file:
-        file.seek(weight.begin)
+    dtype = np.dtype(_FLOATS.get(weight.kind, "V1"))
+    if weight.kind in _FLOATS:
         for begin in range(weight.begin, weight.end, _BLOCK * dtype.itemsize):
-            size = min(_BLOCK * dtype.itemsize, weight.end - begin)
-            block = np.fromfile(file, dtype, size // dtype.itemsize)
+            count = min(_BLOCK, (weight.end - begin) // dtype.itemsize)
+            block = np.fromfile(weight.file, dtype, count, offset=begin)
             yield (block.astype("<u4") << 16).view("<f4") if weight.kind == "BF16" else block

@@ -111,7 +111,7 @@ def prepare_stage(
         if forks is not None:
             held.callback(forks.close)
         files = prepare_files(config, run_dir, env, keep=resume, file=RunPaths.examples.name, fork_server=forks)
-        data = PreparedExamples.from_json(files)
+        data = PreparedExamples(**json.loads(files))
         if not data.eval_examples:
             # An earlier dry run may have held some out: they are trained now.
             RunPaths(run_dir).eval_examples.unlink(missing_ok=True)

@@ -128,8 +128,8 @@ class TensorEntry(TypedDict):
 def indexed_weights(folder: Path) -> dict[str, Path] | None:
     """Tensor -> its file, by the folder's index; None without one.
 
-    Raises ConfigError for an index that cannot be read, or that names a file outside of the folder: whoever made the
-    folder would choose among this user's files.
+    Raises ConfigError for an index that cannot be read, or that names a file outside of the folder: a downloaded model
+    would choose among this user's files.
     """
     index = folder / WEIGHTS_INDEX
     if not index.is_file():

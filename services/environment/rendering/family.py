@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen, begins_answer
 from headrace.services.environment.rendering.conversation import Answer
 from headrace.services.environment.rendering.family_messages import linked, read_parsed
 from headrace.services.environment.rendering.probe import difference, probes
 from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.chat_template import ChatTemplate, Seen, begins_answer
 
 if TYPE_CHECKING:
     from renderers import Renderer

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.rendering.messages import in_form
 from headrace.services.environment.rendering.tool_calls import SaidCalls, checked_call
 from headrace.wire.contracts.messages import TokenIds
+from headrace.wire.rendering.messages import in_form
 
 if TYPE_CHECKING:
     from renderers import ParsedResponse, ParsedToolCall

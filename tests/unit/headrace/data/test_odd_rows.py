@@ -18,8 +18,8 @@ from headrace.data.progress import RowProgress, read_progress
 from headrace.data.render import PromptRenderer
 from headrace.data.rows import DataRow, read_rows
 from headrace.model.tiny_models import character_tokenizer
-from headrace.services.environment.rendering.deadline import template_deadline
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.deadline import template_deadline
 
 DEEP = '{"prompt": "p", "extra": ' + "[" * 5000 + "]" * 5000 + "}"
 
@@ -55,7 +55,7 @@ def test_an_array_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
 
 
 def test_a_loop_without_end_is_ended_and_the_signal_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.services.environment.rendering.deadline.TEMPLATE_S", 0.05)
+    monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.05)
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(ConfigError, match=r"has not ended within 0\.05 s: look for a loop"), template_deadline():
         while True:
@@ -70,7 +70,7 @@ def test_a_template_that_loops_is_an_error_of_its_row(monkeypatch: pytest.Monkey
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
     loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
     tokenizer.chat_template = loops
-    monkeypatch.setattr("headrace.services.environment.rendering.deadline.TEMPLATE_S", 0.1)
+    monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.1)
     renderer = PromptRenderer(tokenizer, DataTable(path="train.jsonl", chat_template="always"))
     with pytest.raises(ConfigError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
         renderer.ask("train.jsonl:7", "abc", ())
@@ -82,7 +82,7 @@ def test_a_template_that_loops_before_the_answer_is_an_error_of_its_example(monk
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
     loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
     tokenizer.chat_template = "{% if add_generation_prompt %}" + loops + "{% endif %}abc"
-    monkeypatch.setattr("headrace.services.environment.rendering.deadline.TEMPLATE_S", 0.1)
+    monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.1)
     table = DataTable(path="train.jsonl", chat_template="always")
     renderer = ExampleRenderer(tokenizer, table, [1])
     row = dialogue_of(DataRow("train.jsonl:7", {"prompt": "abc", "completion": "cba"}), table)

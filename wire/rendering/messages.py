@@ -7,9 +7,9 @@ same call would get other tokens in another form, so arguments are an object bef
 import json
 from collections.abc import Mapping, Sequence
 
-from headrace.services.environment.child.frames import Json
 from headrace.wire.errors import DataError
 
+Json = dict[str, object]
 _MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.services.environment.rendering.deadline import template_deadline
-from headrace.services.environment.rendering.messages import in_form
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.deadline import template_deadline
+from headrace.wire.rendering.messages import in_form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
