@@ -115,7 +115,7 @@ class PromptRenderer:
         if unwritten := self.template.unwritten(messages, tools):
             raise DataError(
                 f"the model's chat template does not write the row's {unwritten}: put one that does into the model's "
-                'folder, or leave them out ([data.columns] tools = "")'
+                'folder, or leave them out (tools: [data.columns] tools = "")'
             )
 
     def _begun_once(self, ids: TokenIds) -> TokenIds:

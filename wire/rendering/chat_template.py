@@ -113,15 +113,26 @@ class ChatTemplate:
         return str(text)
 
     def unwritten(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> str:
-        """What of tools the template does not write: the model would not know of them. Empty = nothing."""
-        bare = [{key: value for key, value in one.items() if key != "tool_calls"} for one in in_form(messages)]
-        for what, is_given, others in (
-            ("tools", bool(tools), (messages, ())),
-            ("tool_calls", any(one.get("tool_calls") for one in messages), (bare, tools)),
-        ):
-            # A template that refuses a conversation without them reads them.
+        """What the template leaves out: the model would not know of it. Empty = nothing.
+
+        An assistant's messages may lose what they say: thoughts, once they are past.
+        """
+        given = in_form(messages)
+        whole = self.text(given, tools, asks=False)
+        doubts: list[tuple[str, Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]] = []
+        if tools:
+            doubts.append(("tools", given, ()))
+        if any(one.get("tool_calls") for one in given):
+            bare = [{key: value for key, value in one.items() if key != "tool_calls"} for one in given]
+            doubts.append(("tool_calls", bare, tools))
+        for place, one in enumerate(given):
+            if one["role"] != "assistant" and str(one["content"]).strip() not in whole:
+                mute = [*given[:place], {**one, "content": ""}, *given[place + 1 :]]
+                doubts.append((f"messages of the role {one['role']!r}", mute, tools))
+        for what, *others in doubts:
+            # A template that refuses a conversation without it reads it.
             with contextlib.suppress(DataError):
-                if is_given and self.text(*others, asks=False) == self.text(messages, tools, asks=False):
+                if self.text(*others, asks=False) == whole:
                     return what
         return ""
 

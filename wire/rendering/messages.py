@@ -69,6 +69,8 @@ def _in_form(message: object, where: str) -> Json:
     found = {key: value for key, value in message.items() if value is not None}
     if media := media_in(found):
         raise DataError(f'{where} has "{media}", but the model reads text alone')
+    if found.get("function_call"):
+        raise DataError(f'{where} has "function_call", the old form of calls: give "tool_calls"')
     calls = found.get("tool_calls", [])
     if not isinstance(calls, list):
         raise DataError(f'{where}: "tool_calls" must be a list')

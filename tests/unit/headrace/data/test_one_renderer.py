@@ -111,6 +111,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "x.png"}}
         ({"prompt": [{"role": "user", "content": [{"text": "a"}]}]}, "has a part of the type None"),
         ({"prompt": [USER, {"role": "user", "content": 5}]}, 'message 2: each message needs a "content"'),
         ({"prompt": [{**USER, "images": ["x.png"]}]}, 'message 1 has "images"'),
+        ({"prompt": [USER, {**BEGUN, "function_call": {"name": "add"}}, USER]}, 'message 2 has "function_call"'),
         ({"prompt": [USER], "images": ["x.png"]}, 'column "images" cannot be read'),
         ({"prompt": "1+1=", "audio": {"bytes": b"x"}}, 'column "audio" cannot be read'),
         ({"prompt": [USER], "tools": ["add"]}, 'column "tools": tool 1 has not the form'),
@@ -124,11 +125,18 @@ def test_what_the_model_cannot_use_is_refused_by_name(tokenizer: Any, row: dict[
         assert str(caught.value).startswith("p.jsonl:1: ") and words in str(caught.value)
 
 
-@pytest.mark.parametrize("row", [{"prompt": [USER], "tools": [ADD]}, {"prompt": [USER, CALLS, USER]}])
-def test_tools_that_the_template_does_not_write_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
-    mute = tokenizer_of(tmp_path, MUTE)
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"prompt": [USER], "tools": [ADD]}, "tools"),
+        ({"prompt": [USER, CALLS, USER]}, "tool_calls"),
+        ({"prompt": [{"role": "developer", "content": "Be brief."}, USER]}, "messages of the role 'developer'"),
+    ],
+)
+def test_what_the_template_does_not_write_is_refused(tmp_path: Path, row: dict[str, Any], what: str) -> None:
+    mute = tokenizer_of(tmp_path, QWEN3 if what.startswith("messages") else MUTE)
     for stage in (rl, examples):
-        with pytest.raises(DataError, match="chat template does not write the row's tool"):
+        with pytest.raises(DataError, match=f"chat template does not write the row's {what}"):
             stage(mute, row)
 
 
