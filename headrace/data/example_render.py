@@ -107,7 +107,7 @@ class ExampleRenderer:
             for index in range(first, len(messages)):
                 if messages[index]["role"] == "assistant":
                     if index > first:
-                        context = template.context(messages[:index], row.tools, context if turns else None)
+                        context = template.context(messages[:index], row.tools, context)
                     whole = template.text(messages[: index + 1], row.tools, asks=False)
                     after = self._after(template, context, whole)
                     turns.append(_turn(context.token_ids, after.token_ids[len(context.token_ids) :]))

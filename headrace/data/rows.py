@@ -178,7 +178,7 @@ def _csv(file: Path) -> Iterator[DataRow | DataError]:
 
     data = _text_of(file)
     read = csv.ReadOptions(block_size=len(data) + 1)  # A value with line ends must not lie across two blocks.
-    parse = csv.ParseOptions(delimiter="\t" if file.suffix == ".tsv" else ",", newlines_in_values=True)
+    parse = csv.ParseOptions(delimiter="\t" if file.suffix == ".tsv" else ",")
     try:
         names = csv.open_csv(pa.BufferReader(data), read, parse).schema.names
         types = csv.ConvertOptions(

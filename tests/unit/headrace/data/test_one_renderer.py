@@ -87,6 +87,16 @@ def test_a_conversation_is_rendered_as_transformers_does_for_every_stage(
         assert prompt == wanted and answer.endswith("2<|im_end|>")
 
 
+def test_an_answer_whose_first_token_would_begin_in_the_prompt_is_learned_behind_it(tokenizer: Any) -> None:
+    row = {"prompt": [USER, {"role": "assistant", "content": "it i"}]}
+    settings = DataTable(path="p.jsonl")
+    renderer = ExampleRenderer(tokenizer, settings, [tokenizer.eos_token_id])
+    (one,) = renderer.dialogue(dialogue_of(DataRow("p.jsonl:1", row | {"completion": "s 46"}), settings))
+    whole = tokenizer.decode([*one.prompt_ids, *one.completion_ids])
+    assert tokenizer.decode(one.prompt_ids) == rl(tokenizer, row) and whole.endswith("it is 46<|im_end|>")
+    assert [*one.prompt_ids, *one.completion_ids] != tokenizer(whole, add_special_tokens=False)["input_ids"]
+
+
 def part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
