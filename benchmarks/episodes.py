@@ -26,7 +26,6 @@ import numpy as np
 import psutil
 
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
-from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
@@ -53,6 +52,7 @@ from headrace.wire.contracts import (
     VersionSpan,
 )
 from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import message_pb2, orchestrator_pb2, rollout_pb2, rollout_pb2_grpc

@@ -166,6 +166,8 @@ def in_words(data: PreparedData | PreparedExamples) -> str:
         said += f"; {data.dropped_duplicates} left out of training because their prompt is held out"
     if data.unknown_share:
         said += f"; {data.unknown_share:.2%} of their tokens are unknown to the tokenizer"
+    if data.begun_twice:
+        said += f"; a second beginning-of-text token taken off {data.begun_twice} of them: leave it out of the texts"
     return said
 
 

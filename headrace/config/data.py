@@ -11,7 +11,7 @@ class DataTable(Table):
     """`[data]`: the prompts, and what of a row the reward gets to see."""
 
     path: str = ""
-    """A `.jsonl`, `.json` or `.parquet` file, or the id of a `datasets` dataset."""
+    """A `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet` file, or the id of a `datasets` dataset."""
     environment: str = ""
     """In place of `path`: a taskset of the package verifiers, the name of an installed one or a folder. Its tasks are
     the rows, and episodes of it are played: `environment.name` is set by it."""
@@ -22,7 +22,8 @@ class DataTable(Table):
     preset: Literal["plain", "trl", "verl", "openrlhf", "messages"] = "plain"
     """The library whose column names and layouts the rows have."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Names of the columns for `prompt`, `answer`, `id` and any further reward column; `a.b` reads a nested value."""
+    """Names of the columns for `prompt`, `answer`, `id`, `tools` and any further reward column; `a.b` reads a nested
+    value, and an empty name leaves the column out."""
     eval_path: str = ""
     """A separate file of held-out prompts."""
     eval_split: str = ""

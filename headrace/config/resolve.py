@@ -21,7 +21,7 @@ from headrace.wire.errors import ConfigError
 
 _STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".ndjson")
+DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".ndjson", ".csv", ".tsv")
 
 
 @dataclass(frozen=True, slots=True)

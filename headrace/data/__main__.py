@@ -66,7 +66,7 @@ def _examples(config: RunFile, out: Path, progress: RowProgress) -> str:
     facts = check_model(config.model.path, engine="")
     longest = min(stage_table(config).max_tokens or facts.context_length, facts.context_length)
     limits = LengthLimits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
-    return prepare_examples(config.data, config.run.stage, config.model.path, limits, out, progress).as_json()
+    return as_json(prepare_examples(config.data, config.run.stage, config.model.path, limits, out, progress))
 
 
 def leave_torch_out() -> None:

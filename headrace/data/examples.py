@@ -5,13 +5,13 @@ if it is known by how much the one is better, `margin`. `tools` holds the schema
 list or as JSON text.
 """
 
+import contextlib
 import math
 from dataclasses import dataclass
 
 from headrace.config.data import DataTable
-from headrace.data.presets import Message, content_of, find_column
+from headrace.data.presets import Content, Message, content_of, find_column, tools_for
 from headrace.data.rows import DataRow
-from headrace.services.environment.rendering.messages import tools_of, without_absent
 from headrace.wire.errors import DataError
 
 
@@ -20,8 +20,8 @@ class Dialogue:
     """One row of supervised data: a prompt and the answer to learn."""
 
     place: str
-    prompt: str | tuple[Message, ...]
-    answer: str | tuple[Message, ...]
+    prompt: Content
+    answer: Content
     """Text, or the messages after the prompt: each one of the role `assistant` is trained."""
     tools: tuple[Message, ...] = ()
     """Schemas of the tools that the conversation may call, in the form of OpenAI's `tools`."""
@@ -32,9 +32,9 @@ class RankedPair:
     """One row of preferences."""
 
     place: str
-    prompt: str | tuple[Message, ...]
-    chosen: str | tuple[Message, ...]
-    rejected: str | tuple[Message, ...]
+    prompt: Content
+    chosen: Content
+    rejected: Content
     margin: float
     """Least difference that the scores should have; 0 without the column."""
     tools: tuple[Message, ...] = ()
@@ -49,14 +49,14 @@ def dialogue_of(row: DataRow, table: DataTable) -> Dialogue:
         if isinstance(messages, str):
             raise DataError(f'{row.place}: column "{name}": a conversation must be a list of messages, not text')
         first = _first_answer(row, name, messages)
-        return Dialogue(row.place, messages[:first], messages[first:], _tools(row, table))
+        return Dialogue(row.place, messages[:first], messages[first:], tools_for(row, table))
     source, value = find_column(row, "prompt", table)
     prompt = content_of(row, source, value)
     source, value = find_column(row, "completion", table, frozenset({"completion"}))
     answer = content_of(row, source, [value] if isinstance(value, dict) else value, "completion")
     if isinstance(answer, tuple):
         _first_answer(row, source, answer)
-    return Dialogue(row.place, prompt, answer, _tools(row, table))
+    return Dialogue(row.place, prompt, answer, tools_for(row, table))
 
 
 def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:
@@ -74,7 +74,7 @@ def ranked_pair_of(row: DataRow, table: DataTable) -> RankedPair:
         prompt, chosen, rejected = _common_prompt(row, chosen, rejected)
     if chosen == rejected:
         raise DataError(f'{row.place}: "chosen" and "rejected" are the same')
-    return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table), _tools(row, table))
+    return RankedPair(row.place, prompt, chosen, rejected, _margin(row, table), tools_for(row, table))
 
 
 def _first_answer(row: DataRow, column: str, messages: tuple[Message, ...]) -> int:
@@ -85,7 +85,7 @@ def _first_answer(row: DataRow, column: str, messages: tuple[Message, ...]) -> i
 
 
 def _common_prompt(
-    row: DataRow, chosen: str | tuple[Message, ...], rejected: str | tuple[Message, ...]
+    row: DataRow, chosen: Content, rejected: Content
 ) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:
     if isinstance(chosen, str) or isinstance(rejected, str):
         raise DataError(f'{row.place}: there is no column "prompt"; name it with [data.columns] prompt = ...')
@@ -97,18 +97,13 @@ def _common_prompt(
     return chosen[:-1], chosen[-1:], rejected[-1:]
 
 
-def _tools(row: DataRow, table: DataTable) -> tuple[Message, ...]:
-    name, value = find_column(row, "tools", table, frozenset())
-    try:
-        return tools_of(without_absent(value) if row.is_columnar else value)
-    except DataError as error:
-        raise DataError(f'{row.place}: column "{name}": {error}') from None
-
-
 def _margin(row: DataRow, table: DataTable) -> float:
     name, value = find_column(row, "margin", table, frozenset())
     if not name:
         return 0.0
+    if isinstance(value, str):  # A CSV file has texts alone.
+        with contextlib.suppress(ValueError):
+            value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise DataError(f'{row.place}: column "{name}": a margin must be a number of 0 or more, not {value!r}')
     return float(value)

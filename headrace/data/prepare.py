@@ -4,17 +4,21 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.config.data import DataTable
-from headrace.data.held_out import digest, hold_out
+from headrace.data.held_out import digest
 from headrace.data.presets import Message, Prompt, prompt_of
 from headrace.data.progress import RowProgress
-from headrace.data.render import Rendered, Renderer, load_tokenizer, stop_token_ids
-from headrace.data.rows import parse_rows, raise_all, read_rows
+from headrace.data.render import PromptRenderer, fitting_tokenizer, stop_token_ids
+from headrace.data.rows import DataRow
+from headrace.data.sets import SetReader, repeated_ids
 from headrace.data.unknown import unknown_id, unknown_share
-from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class PreparedData:
     """Tokens that end a completion."""
     unknown_share: float = 0.0
     """Share of unknown tokens among those of all prompts."""
+    begun_twice: int = 0
+    """Prompts from which a second beginning-of-text token was taken off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,83 +48,72 @@ class LengthLimits:
     seed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One prompt as the engine gets it."""
+
+    prompt: Prompt
+    text: str
+    token_ids: list[int]
+    messages: list[Message] | None
+
+    @property
+    def place(self) -> str:
+        """Its row's."""
+        return self.prompt.place
+
+    @property
+    def tokens(self) -> int:
+        """Its length."""
+        return len(self.token_ids)
+
+
 def prepare(
     table: DataTable, model: Path, limits: LengthLimits, out: Path, progress: RowProgress | None = None
 ) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
-    if table.eval_split and (table.eval_path or Path(table.path).exists()):
-        raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
-    progress = progress or RowProgress()
-    progress.begin(f"reading {table.path}")
-    rows = _prompts(table, table.path, table.split, limit=table.limit)
-    tokenizer = load_tokenizer(model, vocab_size=limits.vocab_size)
-    renderer = Renderer(tokenizer, table, progress)
-    train, dropped = _within(renderer.render(rows), table, limits)
-    held_out: list[Rendered] = []
-    duplicates = 0
-    if table.eval_path or table.eval_split:
-        other = _prompts(table, table.eval_path or table.path, table.eval_split or table.split, limit=table.eval_size)
-        held_out, more = _within(renderer.render(other), table, limits)
-        dropped += more
-    elif table.eval_size:
-        held_out, train, duplicates = hold_out(
-            train, [digest(one.token_ids) for one in train], size=table.eval_size, seed=limits.seed
-        )
-    if not train:
-        raise DataError(f"{table.path}: no prompt is left to train on")
-    places = ((one.prompt.place, one.token_ids) for one in (*train, *held_out))
-    unknown = unknown_share(unknown_id(tokenizer), places, table)
-    prompts.write(RunPaths(out).prompts, (_row(*named) for named in _with_ids(train)))
-    prompts.write(RunPaths(out).eval_prompts, (_row(*named) for named in _with_ids(held_out)))
-    longest = max(len(one.token_ids) for one in (*train, *held_out))
+    tokenizer = fitting_tokenizer(model, vocab_size=limits.vocab_size)
     stops = tuple(stop_token_ids(model, tokenizer))
-    return PreparedData(len(train), len(held_out), dropped, duplicates, longest, stops, unknown)
+    renderer = PromptRenderer(tokenizer, table)
+
+    def rendered(row: DataRow) -> list[Rendered]:
+        prompt = prompt_of(row, table)
+        found = renderer.ask(prompt.place, prompt.content, prompt.tools)
+        return [Rendered(prompt, found.seen.text, found.seen.token_ids.tolist(), found.messages)]
+
+    sets = SetReader(
+        table=table,
+        make=rendered,
+        asked=lambda one: one.token_ids,
+        what="prompt",
+        seed=limits.seed,
+        bound="context less rollout.sampling.max_tokens, or data.max_prompt_tokens",
+        longest=limits.max_prompt_tokens,
+        problems=_problems,
+        progress=progress or RowProgress(),
+    ).read()
+    unknown = unknown_share(unknown_id(tokenizer), ((one.place, one.token_ids) for one in sets.all), table)
+    prompts.write(RunPaths(out).prompts, (_row(*named) for named in _with_ids(sets.train)))
+    prompts.write(RunPaths(out).eval_prompts, (_row(*named) for named in _with_ids(sets.held_out)))
+    return PreparedData(
+        prompts=len(sets.train),
+        eval_prompts=len(sets.held_out),
+        dropped_overlong=sets.overlong,
+        dropped_duplicates=sets.duplicates,
+        longest_prompt=max(one.tokens for one in sets.all),
+        stop_token_ids=stops,
+        unknown_share=unknown,
+        begun_twice=renderer.begun_twice,
+    )
 
 
-def _prompts(table: DataTable, path: str, split: str, *, limit: int) -> list[Prompt]:
-    rows = read_rows(path, subset=table.subset, split=split)
-    prompts, errors = parse_rows(rows, lambda row: prompt_of(row, table), limit=limit)
-    errors += _duplicate_ids(prompts) + _missing_answers(prompts)
-    raise_all(errors)
-    if not prompts:
-        raise DataError(f"{path}: there are no rows")
-    return prompts
-
-
-def _duplicate_ids(prompts: Sequence[Prompt]) -> list[str]:
-    seen: dict[str, str] = {}
-    errors: list[str] = []
-    for prompt in prompts:
-        if prompt.given_id is None:
-            continue
-        first = seen.setdefault(prompt.given_id, prompt.place)
-        if first != prompt.place:
-            errors.append(f'{prompt.place}: id "{prompt.given_id}" was already given at {first}')
-    return errors
-
-
-def _missing_answers(prompts: Sequence[Prompt]) -> list[str]:
-    """Reports absent answers, unless all are absent: a reward may need none."""
-    without = [prompt for prompt in prompts if prompt.columns.get("answer") is None]
-    if len(without) == len(prompts):
-        return []
-    return [f'{prompt.place}: column "answer" is missing or empty, though other rows have it' for prompt in without]
-
-
-def _within(rendered: list[Rendered], table: DataTable, limits: LengthLimits) -> tuple[list[Rendered], int]:
-    """Drops prompts over the limit and counts them. Raises DataError if they may not be dropped."""
-    limit = limits.max_prompt_tokens
-    fitting = [one for one in rendered if len(one.token_ids) <= limit]
-    if table.overlong == "error":
-        raise_all(
-            [
-                f"{one.prompt.place}: the prompt has {len(one.token_ids)} tokens, but at most {limit} fit "
-                '(context less rollout.sampling.max_tokens, or data.max_prompt_tokens); data.overlong = "drop" skips it'
-                for one in rendered
-                if len(one.token_ids) > limit
-            ]
-        )
-    return fitting, len(rendered) - len(fitting)
+def _problems(items: Sequence[Rendered]) -> list[str]:
+    """Reports repeated ids and absent answers, unless all are absent: a reward may need none."""
+    without = [one for one in items if one.prompt.columns.get("answer") is None]
+    missing = [] if len(without) == len(items) else without
+    return repeated_ids((one.place, one.prompt.given_id) for one in items) + [
+        f'{one.place}: column "answer" is missing or empty, though other rows have it' for one in missing
+    ]
 
 
 def _with_ids(rows: Iterable[Rendered]) -> list[tuple[str, Rendered]]:
@@ -140,17 +135,9 @@ def _row(name: str, one: Rendered) -> dict[str, object]:
         "sample_id": name,
         "token_ids": one.token_ids,
         "text": one.text,
-        "messages": _as_text(one.messages),
+        "messages": None if one.messages is None else json.dumps(one.messages),
         "columns": json.dumps(dict(one.prompt.columns)),
     }
-
-
-def _as_text(messages: list[Message] | None) -> str | None:
-    """The messages as JSON, None if JSON cannot hold them: annotators see them, training does not need them."""
-    try:
-        return None if messages is None else json.dumps(messages)
-    except (TypeError, ValueError):
-        return None
 
 
 def from_json(text: str) -> PreparedData:
@@ -159,6 +146,6 @@ def from_json(text: str) -> PreparedData:
     return PreparedData(**values | {"stop_token_ids": tuple(values["stop_token_ids"])})
 
 
-def as_json(data: PreparedData) -> str:
+def as_json(data: "DataclassInstance") -> str:
     """Serializes the result for the process that requested the preparation."""
     return json.dumps(asdict(data))

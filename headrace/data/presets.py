@@ -1,10 +1,9 @@
-"""Columns of each preset, and the conversion of one row into a prompt with its reward columns.
+"""Columns of each preset, and the conversion of one row into a prompt with its tools and reward columns.
 
 The presets follow TRL (`prompt` and free columns), verl (`prompt` as messages, `reward_model.ground_truth`),
 OpenRLHF (`input`, `label`) and chat logs (`messages`, whose last answer is the reference).
 """
 
-import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -12,13 +11,21 @@ from dataclasses import dataclass
 
 from headrace.config.data import DataTable
 from headrace.data.rows import DataRow
-from headrace.services.environment.rendering.messages import without_absent
 from headrace.wire.errors import DataError
+from headrace.wire.rendering.chat_template import begins_answer
+from headrace.wire.rendering.messages import in_form, media_in, tools_of, without_absent
 
 Message = dict[str, object]
+Content = str | tuple[Message, ...]
+"""Text, or messages for the chat template."""
 
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved reward column: the messages of a prompt that was messages, as they go into the chat template."""
+
+_OF_COLUMNS = (
+    '; a file of columns becomes one of rows: python -c "import pandas; '
+    "pandas.read_json('FILE').to_json('rows.jsonl', orient='records', lines=True)\""
+)
 
 PRESETS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "plain": {"prompt": ("prompt",), "answer": ("answer",), "completion": ("completion", "answer")},
@@ -35,8 +42,8 @@ class Prompt:
     """One parsed row."""
 
     place: str
-    content: str | tuple[Message, ...]
-    """Text, or messages for the chat template."""
+    content: Content
+    tools: tuple[Message, ...]
     columns: Mapping[str, object]
     """JSON values that are passed to the reward."""
     given_id: str | None
@@ -47,9 +54,10 @@ def prompt_of(row: DataRow, table: DataTable) -> Prompt:
     if PROMPT_MESSAGES in row.values:
         raise DataError(f'{row.place}: the column name "{PROMPT_MESSAGES}" is reserved; rename the column')
     source, value = find_column(row, "prompt", table)
-    content = content_of(row, source, value)
-    columns = _extra_columns(row, without=source.partition(".")[0])
-    if isinstance(content, tuple) and content[-1]["role"] == "assistant":
+    content, tools = content_of(row, source, value), tools_for(row, table)
+    left_out = {source.partition(".")[0], *(name for name, mapped in table.columns.items() if not mapped)}
+    columns = {name: _plain(row, name, inner) for name, inner in row.values.items() if name not in left_out}
+    if table.preset == "messages" and isinstance(content, tuple) and begins_answer(content):
         columns.setdefault("answer", content[-1]["content"])
         content = content[:-1]
         if not content:
@@ -65,10 +73,10 @@ def prompt_of(row: DataRow, table: DataTable) -> Prompt:
     found, given = find_column(row, "id", table)
     if found and not isinstance(given, str | int):
         raise DataError(f'{row.place}: column "{found}": an id must be text or an integer, not {_kind(given)}')
-    return Prompt(row.place, content, columns, str(given) if found else None)
+    return Prompt(row.place, content, tools, columns, str(given) if found else None)
 
 
-def asked(content: str | tuple[Message, ...], table: DataTable) -> list[Message]:
+def asked(content: Content, table: DataTable) -> list[Message]:
     """The messages for the chat template, preceded by `[data] system` unless they begin with a system message."""
     messages: list[Message] = list(content) if isinstance(content, tuple) else [{"role": "user", "content": content}]
     if table.system and not (messages and messages[0]["role"] == "system"):
@@ -81,6 +89,8 @@ def find_column(
 ) -> tuple[str, object]:
     """Name and value of the role's column; an empty name if one that is not `needed` is absent. Raises DataError."""
     mapped = table.columns.get(role)
+    if mapped == "" and role not in needed:
+        return "", None
     candidates = (mapped,) if mapped else PRESETS[table.preset].get(role, (role,))
     for name in candidates:
         value = _look(row.values, name)
@@ -110,42 +120,42 @@ def _look(values: Mapping[str, object], name: str, default: object = None) -> ob
     return _look(inner, tail, default) if dot and isinstance(inner, dict) else default
 
 
-def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -> str | tuple[Message, ...]:
-    """Text, or messages for the chat template; raises DataError naming row and column."""
+def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -> Content:
+    """Text, or messages in form for the chat template; raises DataError naming row and column."""
     if isinstance(value, str):
         if not value:
             raise DataError(f'{row.place}: column "{source}": the {what} is empty')
         return value
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
         raise DataError(
             f'{row.place}: column "{source}": a {what} must be text or a list of messages, not {_kind(value)}'
+            + (_OF_COLUMNS if value and isinstance(value, list | dict) else "")
         )
-    for message in value:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not _says(message):
-            raise DataError(f'{row.place}: column "{source}": each message needs a "role" and a "content"')
-    return tuple(_message(row, message) for message in value)
+    try:
+        return tuple(in_form([without_absent(one) for one in value] if row.is_columnar else value))
+    except DataError as error:
+        raise DataError(f'{row.place}: column "{source}": {error}') from None
 
 
-def _says(message: Mapping[str, object]) -> bool:
-    return "content" in message or bool(message.get("tool_calls"))
+def tools_for(row: DataRow, table: DataTable) -> tuple[Message, ...]:
+    """Schemas of the tools that the template is given. Raises DataError naming the column, also one of no text.
 
-
-def _message(row: DataRow, message: Mapping[str, object]) -> Message:
-    found = {key: inner for key, inner in message.items() if inner is not None}
-    if calls := found.get("tool_calls"):
-        # A message that only calls tools has no content, or null, in the form of OpenAI's.
-        found = {"content": "", **found, "tool_calls": without_absent(calls) if row.is_columnar else calls}
-    return found
-
-
-def _extra_columns(row: DataRow, *, without: str) -> dict[str, object]:
-    """All columns except `without`. Skips values that JSON cannot hold: the caller reports those of named columns."""
-    columns: dict[str, object] = {}
-    for key, value in row.values.items():
-        if key != without:
-            with contextlib.suppress(DataError):
-                columns[key] = _plain(row, key, value)
-    return columns
+    A column that `[data.columns]` names for something else is nothing of the model's.
+    """
+    own = {name: value for name, value in row.values.items() if name not in table.columns.values()}
+    if media := media_in({name: value for name, value in own.items() if table.columns.get(name) != ""}):
+        raise DataError(
+            f'{row.place}: column "{media}" cannot be read: the model reads text alone; leave such rows out, or the '
+            f'column ([data.columns] {media} = "")'
+        )
+    name, value = find_column(row, "tools", table, frozenset())
+    if not name or (name not in own and "tools" not in table.columns):
+        return ()
+    try:
+        return tools_of(without_absent(value) if row.is_columnar else value)
+    except DataError as error:
+        way_out = '; if it holds something else, name it so: [data.columns] other_name = "tools"'
+        raise DataError(f'{row.place}: column "{name}": {error}{way_out}') from None
 
 
 def _plain(row: DataRow, column: str, value: object) -> object:
@@ -155,15 +165,21 @@ def _plain(row: DataRow, column: str, value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(row, column, inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise DataError(f'{row.place}: column "{column}": {value} is not a finite number')
+        raise DataError(f'{row.place}: column "{column}": {value} is not a finite number; {_way_out(column)}')
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if hasattr(value, "isoformat"):
         return value.isoformat()
-    raise DataError(f'{row.place}: column "{column}": {_kind(value)} cannot be a reward column')
+    raise DataError(f'{row.place}: column "{column}": {_kind(value)} is not JSON; {_way_out(column)}')
+
+
+def _way_out(column: str) -> str:
+    return f'write it as text, or leave the column out: [data.columns] {column} = ""'
 
 
 def _kind(value: object) -> str:
-    return {dict: "an object", list: "an empty list", str: "text", bool: "a boolean", type(None): "nothing"}.get(
+    if isinstance(value, list):
+        return "a list of something else" if value else "an empty list"
+    return {dict: "an object", str: "text", bool: "a boolean", type(None): "nothing"}.get(
         type(value), f"a {type(value).__name__}"
     )

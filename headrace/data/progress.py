@@ -14,18 +14,16 @@ class RowProgress:
     def __init__(self, path: Path | None = None) -> None:
         """`path`: an existing file."""
         self._file = None if path is None else os.open(path, os.O_WRONLY)
-        self._done, self._total, self._doing = 0, 0, ""
+        self._done = 0
 
-    def begin(self, doing: str, total: int = 0) -> None:
-        """Begins to do something with `total` rows; 0 = their number is not known yet."""
-        self._doing, self._done, self._total = doing, 0, total
+    def begin(self, doing: str) -> None:
+        """Begins to do something with rows."""
+        self._done = 0
         self._write(doing)
 
     def at(self, place: str) -> None:
         """Comes to the next row."""
-        if self._file is not None:
-            of = f" of {self._total}" if self._total else ""
-            self._write(f"{self._doing} {place} ({self._done}{of} rows done)")
+        self._write(f"rendering {place} ({self._done} rows done)")
         self._done += 1
 
     def _write(self, text: str) -> None:

@@ -1,16 +1,30 @@
-"""Reads rows from JSONL, JSON, parquet or a `datasets` id; each row carries the place that an error names."""
+"""Reads rows from JSONL, JSON, CSV, parquet or a `datasets` id; each row carries the place that an error names."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.config.resolve import DATA_SUFFIXES
 from headrace.wire.errors import DataError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
+_READ = ", ".join(DATA_SUFFIXES)
+_CONVERTS = {
+    ".gz": "gunzip --keep {name}",
+    ".zst": "unzstd {name}",
+    ".xlsx": "python -c \"import pandas; pandas.read_excel('{name}').to_csv('{name}.csv', index=False)\"",
+    ".arrow": "python -c \"import datasets; datasets.Dataset.from_file('{name}').to_json('{name}.jsonl')\"",
+}
+"""Suffix -> the line that converts such a file."""
 _ERRORS_SHOWN = 5
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TOO_DEEP = "nested too deeply; flatten it, or write the inner part as text"
 
 
@@ -33,12 +47,13 @@ def read_rows(path: str, *, subset: str, split: str) -> Iterator[DataRow | DataE
     if not file.exists():
         raise DataError(f"{path}: there is no such file")
     if file.is_dir():
-        raise DataError(f"{path}: is a folder; give a .jsonl, .json or .parquet file, or a `datasets` id")
+        raise DataError(f"{path}: is a folder; give a file ({_READ}), or a `datasets` id")
     if not file.is_file():
         raise DataError(f"{path}: is no regular file: a pipe or a device may never end; write it to a file first")
-    if file.suffix == ".parquet":
-        return _parquet(file)
-    return _json(file)
+    if not path.endswith(DATA_SUFFIXES):
+        way_out = _CONVERTS.get(file.suffix, "write it as JSON, an object a line").format(name=file.name)
+        raise DataError(f"{path}: {file.suffix or 'a file without a suffix'} is not read ({_READ}): {way_out}")
+    return {".parquet": _parquet, ".csv": _csv, ".tsv": _csv}.get(file.suffix, _json)(file)
 
 
 def parse_rows(
@@ -66,10 +81,26 @@ def raise_all(errors: Sequence[str]) -> None:
         raise DataError("\n".join(errors[:_ERRORS_SHOWN]) + (f"\n... and {more} more" if more > 0 else ""))
 
 
-def _json(file: Path) -> Iterator[DataRow | DataError]:
+def _text_of(file: Path) -> bytes:
+    """UTF-8 without a byte order mark. Raises DataError for the encodings that Windows writes beside it."""
     data = file.read_bytes()
-    if file.suffix == ".json" and data.lstrip()[:1] == b"[":
+    if data.startswith(_UTF16) or b"\0" in data[:2]:
+        raise DataError(f"{file.name}: not UTF-8: iconv -f UTF-16 -t UTF-8 {file.name} > {file.stem}-utf8{file.suffix}")
+    if data.startswith(b"\x1f\x8b"):
+        raise DataError(f"{file.name}: is compressed: gunzip --stdout {file.name} > {file.stem}-whole{file.suffix}")
+    return data.removeprefix(_BOM)
+
+
+def _json(file: Path) -> Iterator[DataRow | DataError]:
+    data = _text_of(file)
+    if data.lstrip()[:1] == b"[":
         return _json_array(file, data)
+    first = data.lstrip().partition(b"\n")[0]
+    if first and not _is_json(first) and _is_json(b"[" + re.sub(rb"}\s*{", b"},{", data) + b"]"):
+        raise DataError(
+            f"{file.name}: holds an object over several lines, where each line must hold one: "
+            f"jq --compact-output . {file.name} > {file.stem}-lines.jsonl"
+        )
     return _json_lines(file, data)
 
 
@@ -84,6 +115,14 @@ def _json_array(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
         raise DataError(f"{file.name}: {_TOO_DEEP}") from None
     for index, values in enumerate(rows):
         yield _row(f"{file.name}: row {index}", values)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _json_lines(file: Path, data: bytes) -> Iterator[DataRow | DataError]:
@@ -132,6 +171,30 @@ def _unwritable(value: object) -> str:
     return ""
 
 
+def _csv(file: Path) -> Iterator[DataRow | DataError]:
+    """Every value as the text that it is; one that is empty, and not quoted, is absent."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    data = _text_of(file)
+    read = csv.ReadOptions(block_size=len(data) + 1)  # A value with line ends must not lie across two blocks.
+    parse = csv.ParseOptions(delimiter="\t" if file.suffix == ".tsv" else ",")
+    try:
+        names = csv.open_csv(pa.BufferReader(data), read, parse).schema.names
+        types = csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        table = csv.read_csv(pa.BufferReader(data), read, parse, types)
+    except pa.ArrowException as error:
+        raise DataError(f"{file.name}: not a readable CSV file: {error}") from None
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f'{file.name}: two columns have the name "{twice[0]}": rename one')
+    return _table_rows(file, table, False)
+
+
 def _parquet(file: Path) -> Iterator[DataRow | DataError]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -140,7 +203,12 @@ def _parquet(file: Path) -> Iterator[DataRow | DataError]:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a readable parquet file: {error}") from None
-    return (DataRow(f"{file.name}: row {index}", values, True) for index, values in enumerate(table.to_pylist()))
+    return _table_rows(file, table, True)
+
+
+def _table_rows(file: Path, table: "pa.Table", is_columnar: bool) -> Iterator[DataRow | DataError]:
+    rows = enumerate(table.to_pylist())
+    return (DataRow(f"{file.name}: row {index}", values, is_columnar) for index, values in rows)
 
 
 def _dataset(name: str, subset: str, split: str) -> Iterator[DataRow | DataError]:

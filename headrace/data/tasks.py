@@ -2,18 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.config.data import DataTable
-from headrace.data.held_out import digest, hold_out
+from headrace.data.held_out import digest
 from headrace.data.prepare import PreparedData
-from headrace.data.render import load_tokenizer, stop_token_ids
-from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
+from headrace.data.progress import RowProgress
+from headrace.data.render import fitting_tokenizer, stop_token_ids
+from headrace.data.rows import DataRow
+from headrace.data.sets import SetReader, repeated_ids
 from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.settings import EnvironmentTable
-from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.errors import DataError
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
 
@@ -31,6 +33,9 @@ class TaskRow:
     values: Mapping[str, object]
     """All columns of the row: what `reset` gets, and what scorers see."""
 
+    tokens: int = 0
+    """Its prompt comes from the environment."""
+
     @property
     def text(self) -> str:
         """For people: the prompt where it is a text, else the whole task."""
@@ -42,26 +47,21 @@ def prepare_tasks(
     table: DataTable, environment: EnvironmentTable, model: Path, out: Path, *, seed: int, vocab_size: int
 ) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
-    if table.eval_split and (table.eval_path or Path(table.path).exists()):
-        raise ConfigError("[data] eval_split is for a `datasets` id; for a file, hold rows out with eval_size")
-    if table.environment:
-        train = _tasks(table.environment, _of_taskset(table, environment, model), limit=table.limit)
-    else:
-        train = _tasks(table.path, read_rows(table.path, subset=table.subset, split=table.split), limit=table.limit)
-    held_out: list[TaskRow] = []
-    duplicates = 0
-    if table.eval_path or table.eval_split:
-        path, split = table.eval_path or table.path, table.eval_split or table.split
-        held_out = _tasks(path, read_rows(path, subset=table.subset, split=split), limit=table.eval_size)
-    elif table.eval_size:
-        contents = [digest(dict(one.values)) for one in train]
-        held_out, train, duplicates = hold_out(train, contents, size=table.eval_size, seed=seed)
+    stops = tuple(stop_token_ids(model, fitting_tokenizer(model, vocab_size=vocab_size)))
+    rows = _of_taskset(table, environment, model) if table.environment else None
+    sets = SetReader(
+        table=table,
+        make=lambda row: [_task(row)],
+        asked=lambda one: dict(one.values),
+        what="task",
+        seed=seed,
+        problems=lambda items: repeated_ids((one.place, one.values.get("id")) for one in items),
+        progress=RowProgress(),
+    ).read(rows)
     played = {"name": environment.label, "digest": environment_digest(environment)}
-    prompts.write(RunPaths(out).prompts, (_row(one, played) for one in train))
-    prompts.write(RunPaths(out).eval_prompts, (_row(one, played) for one in held_out))
-    tokenizer = load_tokenizer(model, vocab_size=vocab_size)
-    stops = tuple(stop_token_ids(model, tokenizer))
-    return PreparedData(len(train), len(held_out), 0, duplicates, 0, stops)
+    prompts.write(RunPaths(out).prompts, (_row(one, played) for one in sets.train))
+    prompts.write(RunPaths(out).eval_prompts, (_row(one, played) for one in sets.held_out))
+    return PreparedData(len(sets.train), len(sets.held_out), 0, sets.duplicates, 0, stops)
 
 
 def prepared_digest(run_dir: Path) -> str:
@@ -79,14 +79,6 @@ def _of_taskset(table: DataTable, environment: EnvironmentTable, model: Path) ->
     return (DataRow(f"{table.environment}: task {number}", values) for number, values in enumerate(rows))
 
 
-def _tasks(source: str, rows: Iterator[DataRow | DataError], *, limit: int) -> list[TaskRow]:
-    found, errors = parse_rows(rows, _task, limit=limit)
-    raise_all(errors + _repeated_ids(found))
-    if not found:
-        raise DataError(f"{source}: there are no rows")
-    return found
-
-
 def _task(row: DataRow) -> TaskRow:
     try:
         json.dumps(row.values, allow_nan=False)
@@ -96,15 +88,6 @@ def _task(row: DataRow) -> TaskRow:
     if given is not None and not isinstance(given, str | int):
         raise DataError(f'{row.place}: column "id": an id must be text or an integer')
     return TaskRow(row.place, digest(row.values) if given is None else str(given), row.values)
-
-
-def _repeated_ids(tasks: Sequence[TaskRow]) -> list[str]:
-    first: dict[str, str] = {}
-    return [
-        f'{one.place}: id "{one.sample_id}" was already given at {first[one.sample_id]}'
-        for one in tasks
-        if one.values.get("id") is not None and first.setdefault(one.sample_id, one.place) != one.place
-    ]
 
 
 def _row(one: TaskRow, played: Mapping[str, str]) -> dict[str, object]:

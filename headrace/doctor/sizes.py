@@ -3,11 +3,12 @@
 import json
 import math
 import re
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from headrace.wire.rundir.model_files import read_header
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$")
 _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
@@ -173,10 +174,7 @@ def _headers(folder: Path) -> dict[str, tuple[int, ...]] | None:
     found: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
-            with path.open("rb") as file:
-                (length,) = struct.unpack("<Q", file.read(8))
-                header = json.loads(file.read(length))
-        except (OSError, ValueError, struct.error):
+            found |= {name: tuple(entry["shape"]) for name, entry in read_header(path)[0].items()}
+        except (OSError, ValueError):
             return None
-        found |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
     return found

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.model.weight_scan import is_finite, same_values, stored_weights
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.model_files import indexed_weights
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 """`model_type`s that the embedded torch engine decodes."""
 
+_HEAD, _EMBEDDING = ".lm_head.weight", ".embed_tokens.weight"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -23,8 +26,11 @@ class ModelFacts:
     vocab_size: int
 
 
-def check_model(path: Path, *, engine: str) -> ModelFacts:
-    """Checks the folder. Raises ConfigError naming the file that is missing or wrong, and the fix."""
+def check_model(path: Path, *, engine: str, scan: bool = False) -> ModelFacts:
+    """Checks the folder; a `scan` reads all weights, for NaN.
+
+    Raises ConfigError naming the file that is missing or wrong, and the fix.
+    """
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise ConfigError(f"the model folder {path} {what}; give a folder saved by save_pretrained")
@@ -40,7 +46,7 @@ def check_model(path: Path, *, engine: str) -> ModelFacts:
     for key, value in (("max_position_embeddings", context), ("vocab_size", vocabulary)):
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f'{path / "config.json"}: "{key}" must be a positive integer, not {value!r}')
-    _check_weights(path)
+    _check_weights(path, config, scan=scan)
     if not any((path / name).is_file() for name in _TOKENIZER_FILES):
         raise ConfigError(
             f"{path} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)}); "
@@ -80,17 +86,26 @@ def _json_object(file: Path, why: str) -> dict[str, object]:
     return value
 
 
-def _check_weights(path: Path) -> None:
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
-        shards = _json_object(index, "").get("weight_map", {})
-        files = sorted({path / str(name) for name in shards.values()}) if isinstance(shards, dict) else []
-        if not files:
-            raise ConfigError(f'{index}: "weight_map" names no file')
-    else:
-        files = [path / "model.safetensors"]
+def _check_weights(path: Path, config: dict[str, Any], *, scan: bool) -> None:
+    files = sorted(set((indexed_weights(path) or {"": path / "model.safetensors"}).values()))
     for file in files:
         _check_safetensors(file)
+    tensors = [one for file in files for one in stored_weights(file)]
+    head, embedding = ([one for one in tensors if f".{one.name}".endswith(end)] for end in (_HEAD, _EMBEDDING))
+    text, given = config.get("text_config", config), config.get("tie_word_embeddings")
+    tied = text.get("tie_word_embeddings") if given is None else given
+    if tied and head and embedding and not same_values(head[0], embedding[0]):
+        raise ConfigError(
+            f'{path / "config.json"}: "tie_word_embeddings" is true, but {head[0].file.name} has an lm_head.weight '
+            "other than the embedding: the trainer would use it, and engines would not. Set it to false, if the model "
+            "was trained with this head, or take the tensor out of the file"
+        )
+    for one in tensors if scan else ():
+        if not is_finite(one):
+            raise ConfigError(
+                f"{one.file}: {one.name} holds NaN or infinity, and so would all that the model computes: copy or "
+                "download it again, or take an earlier checkpoint"
+            )
 
 
 def _check_safetensors(file: Path) -> None:

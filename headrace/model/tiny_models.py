@@ -112,7 +112,7 @@ def read_texts(source: Path, columns: tuple[str, ...]) -> list[str]:
 
 def _texts(source: Path, columns: tuple[str, ...]) -> Iterator[str]:
     try:
-        lines = source.read_text(encoding="utf-8").splitlines()
+        lines = source.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: cannot be read: {error}") from None
     for number, line in enumerate(lines, start=1):

@@ -94,7 +94,7 @@ def _checked(resolved: Resolved, run_dir: Path, options: _Options) -> "_Launch":
     check_nodes(resolved)
     check_overlap(resolved)
     resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=options.environment)
-    check_input(resolved, has_model=to_make is None)
+    check_input(resolved, has_model=to_make is None, scan=dry_run)
     if not dry_run:
         check_visible(resolved, options.environment)
         check_around(resolved, fresh=not resume)

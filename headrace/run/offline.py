@@ -100,7 +100,7 @@ def prepare_stage(
     resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=environment)
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    _check_input(resolved, has_model=to_make is None)
+    _check_input(resolved, has_model=to_make is None, scan=dry_run)
     if not dry_run:
         check_visible(resolved, environment)
         check_extras(resolved)
@@ -111,7 +111,7 @@ def prepare_stage(
         if forks is not None:
             held.callback(forks.close)
         files = prepare_files(config, run_dir, env, keep=resume, file=RunPaths.examples.name, fork_server=forks)
-        data = PreparedExamples.from_json(files)
+        data = PreparedExamples(**json.loads(files))
         if not data.eval_examples:
             # An earlier dry run may have held some out: they are trained now.
             RunPaths(run_dir).eval_examples.unlink(missing_ok=True)
@@ -165,11 +165,11 @@ def refuse_stage(run_dir: Path) -> None:
         raise ConfigError(f"{run_dir} is a run of the stage {stage}, which keeps no journal; see `headrace status`")
 
 
-def _check_input(resolved: Resolved, *, has_model: bool) -> None:
+def _check_input(resolved: Resolved, *, has_model: bool, scan: bool) -> None:
     config = resolved.config
     try:
         if has_model:
-            check_model(config.model.path, engine="")
+            check_model(config.model.path, engine="", scan=scan)
     except ConfigError as error:
         raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
     if config.run.stage == "reward_model" and config.model.lora.rank:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from headrace.services.environment import metrics
-from headrace.services.environment.cast import Cast, cast_of, load_tokenizer
+from headrace.services.environment.cast import Cast, cast_of
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
@@ -19,6 +19,7 @@ from headrace.wire.contracts import DropReason, RolloutGroup
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import HttpPolicy, admin_app, serve_http
 from headrace.wire.lifecycle import Shutdown
+from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.own_code import checked_digest, environment_code, recorded_files

@@ -173,16 +173,3 @@ def context_of(model: Path) -> int:
             f"model.path: {model / 'config.json'} does not say how long a context may be ({error!r}): set "
             "rollout.context_length"
         ) from error
-
-
-def load_tokenizer(model: Path) -> "PreTrainedTokenizerBase":
-    """The model's tokenizer, offline and without remote code. Raises ConfigError if the folder has none."""
-    from transformers import AutoTokenizer
-
-    try:
-        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            model, local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"model.path: {model} has no readable tokenizer: {error}") from error
-    return found

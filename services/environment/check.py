@@ -1,10 +1,11 @@
 """Whether an environment can be played: its code loads, and the renderer agrees with the model's template."""
 
 from headrace.services.environment.app import check_digest
-from headrace.services.environment.cast import cast_of, load_tokenizer, no_notes
+from headrace.services.environment.cast import cast_of, no_notes
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.settings import EnvironmentSettings
+from headrace.wire.rendering.tokenizers import load_tokenizer
 
 
 async def check(settings: EnvironmentSettings) -> int:

@@ -6,11 +6,12 @@ import secrets
 import numpy as np
 
 from headrace.services.environment.app import check_digest
-from headrace.services.environment.cast import cast_of, load_tokenizer, no_notes
+from headrace.services.environment.cast import cast_of, no_notes
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.wire.contracts import EnvironmentTask, Header, PromptGroup, Purpose, Rollout, Sampling
+from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rundir.episode_column import Decode, episode_text, episode_view
 from headrace.wire.v1 import message_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.file_digests import sha256_of
@@ -114,6 +115,50 @@ def _refuse(folder: Path, run_dir: Path, before: Mapping[str, str], now: Mapping
         f"model.path: {folder / name}{more} {how} since the run's first start: restore it, or begin a new run in "
         f"another --run-dir (if the change is intended, remove {RunPaths(run_dir).model_files} and go on)"
     )
+
+
+class TensorEntry(TypedDict):
+    """A tensor in a safetensors file's header."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def indexed_weights(folder: Path) -> dict[str, Path] | None:
+    """Tensor -> its file, by the folder's index; None without one.
+
+    Raises ConfigError for an index that cannot be read, or that names a file outside of the folder: a downloaded model
+    would choose among this user's files.
+    """
+    index = folder / WEIGHTS_INDEX
+    if not index.is_file():
+        return None
+    try:
+        found: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        odd = [file for file in found.values() if Path(file).is_absolute() or ".." in Path(file).parts]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{index}: cannot be read: {error!r}") from error
+    if odd or not found:
+        why = f"{odd[0]} is outside of the folder: correct the name" if odd else "no file is named"
+        raise ConfigError(f'{index}: "weight_map": {why}')
+    return {name: folder / file for name, file in found.items()}
+
+
+def read_header(path: Path) -> tuple[dict[str, TensorEntry], int]:
+    """Each tensor of a safetensors file, and where the data begin that its offsets count from.
+
+    The format: eight bytes of length, a JSON header, and the bytes of each tensor. Raises OSError and ValueError.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size:
+            raise ValueError("it is shorter than its header")
+        header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    header.pop("__metadata__", None)
+    return header, 8 + length
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:

@@ -12,13 +12,16 @@ from headrace.supervisor.broker import check_external, find_server
 from headrace.wire.errors import ConfigError, DataError
 
 
-def check_input(resolved: Resolved, *, has_model: bool = True) -> None:
-    """Checks a settled config as far as any machine can without writing. Raises ConfigError or DataError."""
+def check_input(resolved: Resolved, *, has_model: bool = True, scan: bool = False) -> None:
+    """Checks a settled config as far as any machine can without writing; a `scan` reads all weights.
+
+    Raises ConfigError or DataError.
+    """
     config = resolved.config
     check_dtype(resolved)
     try:
         if has_model:
-            check_model(config.model.path, engine=config.rollout.engine)
+            check_model(config.model.path, engine=config.rollout.engine, scan=scan)
     except ConfigError as error:
         raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
     reason = group_problem(config.algorithm, config.batch.group_size)

@@ -15,10 +15,10 @@ from headrace.services.environment.player.flights import EpisodeOverError, Fligh
 from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import SampledTurn, TurnClient, count_turn, note_of, sample_request
-from headrace.services.environment.rendering.chat_template import Seen
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.wire.contracts import FinishReason, Header, PromptGroup
 from headrace.wire.errors import DataError
+from headrace.wire.rendering.chat_template import Seen
 
 _Key = tuple[tuple[str, ...], str]
 

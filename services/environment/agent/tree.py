@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.rendering.chat_template import Seen
 from headrace.wire.contracts import Turn
+from headrace.wire.rendering.chat_template import Seen
 
 Begins = Literal["", "first", "opened", "edited", "branched", "template"]
 """Why a turn begins a segment: `first` of the episode, `opened` (a conversation of its own), `edited` (an answer that

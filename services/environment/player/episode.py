@@ -30,7 +30,6 @@ from headrace.services.environment.player.turns import (
     note_of,
     sample_request,
 )
-from headrace.services.environment.rendering.chat_template import Seen
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire import tracing
@@ -43,6 +42,7 @@ from headrace.wire.contracts import (
     rollout_id,
 )
 from headrace.wire.errors import DataError
+from headrace.wire.rendering.chat_template import Seen
 from headrace.wire.v1 import rollout_pb2 as pb
 
 

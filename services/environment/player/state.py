@@ -9,10 +9,10 @@ from typing import Literal
 
 from headrace.services.environment import metrics
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.rendering.chat_template import Seen
 from headrace.services.environment.rendering.conversation import Answer
 from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire.contracts import EnvironmentReward, Episode, FinishReason, Rollout, Turn, played_turns
+from headrace.wire.rendering.chat_template import Seen
 
 WaitKind = Literal["slot", "weights", "environment", "engine", "tool"]
 _LONGEST_WAIT = 200

@@ -1,1 +1,1 @@
-"""Renders messages and tools to token ids. Episodes and the preparation of given conversations share the rendering."""
+"""Renders the turns of an episode (`wire/rendering`, or a family's renderer), and reads what the policy said."""

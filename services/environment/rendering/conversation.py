@@ -7,15 +7,12 @@ conversation is rendered anew, and a segment begins (see `headrace.wire.contract
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen
 from headrace.services.environment.rendering.tool_calls import SaidCalls, read_calls
 from headrace.wire.contracts.messages import TokenIds
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headrace.wire.rendering.chat_template import ChatTemplate, Seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,27 +54,19 @@ class ConversationRenderer(Protocol):
         ...
 
 
-class TemplateRenderer:
+class TemplateRenderer(ChatTemplate):
     """Renders with the tokenizer's chat template; calls are read in the form of Hermes and Qwen."""
 
     stop_token_ids: tuple[int, ...] = ()
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
-        """Raises ConfigError for a tokenizer without a chat template."""
-        self._template = ChatTemplate(tokenizer)
-
     def check(self, tools: Sequence[Json]) -> None:
         """Accepts all tools: it is the template that a model brings."""
 
-    def context(self, messages: Sequence[Json], tools: Sequence[Json], seen: Seen | None) -> Seen:
-        """Renders `messages`, behind what was `seen` if the template goes on from there. Raises DataError."""
-        return self._template.context(messages, tools, seen)
-
     def answer(self, context: Seen, completion_ids: TokenIds, tools: Sequence[Json], *, stopped: bool) -> Answer:
         """Reads an answer; its message is its whole text."""
-        text = self._template.decode(completion_ids[:-1] if stopped else completion_ids)
+        text = self.decode(completion_ids[:-1] if stopped else completion_ids)
         return Answer(
-            seen=self._template.with_answer(context, completion_ids),
+            seen=self.with_answer(context, completion_ids),
             text=text,
             message={"role": "assistant", "content": text},
             said=read_calls(text) if tools else SaidCalls(),

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen
 from headrace.services.environment.rendering.conversation import Answer
 from headrace.services.environment.rendering.family_messages import linked, read_parsed
 from headrace.services.environment.rendering.probe import difference, probes
 from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.chat_template import ChatTemplate, Seen, begins_answer
 
 if TYPE_CHECKING:
     from renderers import Renderer
@@ -59,6 +59,11 @@ class FamilyRenderer:
     def context(self, messages: Sequence[Json], tools: Sequence[Json], seen: Seen | None) -> Seen:
         """Bridges from what was `seen`, or renders `messages` anew. Raises DataError for what is not text."""
         given = linked(messages)
+        if seen is None and begins_answer(given):
+            raise DataError(
+                f"{self._key}: a family's renderer continues no assistant's message at the end of a conversation: "
+                'set environment.renderer = "template"'
+            )
         if seen is not None:
             bridged = self._bridged(seen, given[seen.messages :], tools)
             if bridged is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.rendering.tool_calls import SaidCalls, checked_call
 from headrace.wire.contracts.messages import TokenIds
-from headrace.wire.errors import DataError
+from headrace.wire.rendering.messages import in_form
 
 if TYPE_CHECKING:
     from renderers import ParsedResponse, ParsedToolCall
@@ -22,18 +22,13 @@ _WHY = {
 
 
 def linked(messages: Sequence[Json]) -> list[Json]:
-    """The messages, each result of a tool with the id of its call, the first of its name that has none yet.
+    """The messages in form, each result of a tool with the id of its call, the first of its name that has none yet.
 
-    Raises DataError for a part of a message that is not text, which renderers of text drop.
+    Raises DataError for what no renderer can read.
     """
     found: list[Json] = []
     waiting: list[tuple[object, object]] = []
-    for number, message in enumerate(messages, start=1):
-        content = message.get("content")
-        parts = content if isinstance(content, list) else []
-        kinds = [one.get("type") if isinstance(one, dict) else "text" for one in parts]
-        if strange := [kind for kind in kinds if kind != "text"]:
-            raise DataError(f"message {number} has a part of the type {strange[0]!r}: a family's renderer takes text")
+    for message in in_form(messages):
         calls = message.get("tool_calls")
         if message.get("role") == "assistant":
             waiting = [_name_and_id(call) for call in calls] if isinstance(calls, list) else []

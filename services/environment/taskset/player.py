@@ -12,7 +12,6 @@ from headrace.services.environment.player.ends import EpisodeEndedError, end_of,
 from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState, rollout_of
 from headrace.services.environment.player.turns import TurnClient
-from headrace.services.environment.rendering.chat_template import Seen
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.taskset.calls import EngineCall, EngineCalls
 from headrace.services.environment.taskset.frames import PlayedTrace
@@ -21,6 +20,7 @@ from headrace.services.environment.taskset.route import generate_app
 from headrace.services.environment.taskset.trained import calls_of, record_of, trained_calls
 from headrace.wire.contracts import EnvironmentReward, FinishReason, Header, PromptGroup, Rollout, rollout_id
 from headrace.wire.http import serve_socket
+from headrace.wire.rendering.chat_template import Seen
 
 _BEYOND_S = 60.0
 """By which a call of the process may outlast the episode, whose own deadline comes first and has the better words."""

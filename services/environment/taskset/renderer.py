@@ -17,10 +17,10 @@ from renderers.configs import BaseRendererConfig
 from verifiers.v1.clients.train import ElasticRendererPool
 
 from headrace.services.environment.child.frames import Json
-from headrace.services.environment.rendering.chat_template import ChatTemplate, Seen
 from headrace.services.environment.rendering.tool_calls import read_calls
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import DataError
+from headrace.wire.rendering.chat_template import ChatTemplate, Seen
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

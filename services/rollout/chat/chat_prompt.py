@@ -1,13 +1,16 @@
 """Renders chat messages to token ids with the model's own tokenizer and chat template."""
 
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headrace.wire.contracts.messages import TokenIds
-from headrace.wire.errors import ContractError
+from headrace.wire.errors import ContractError, DataError
+from headrace.wire.rendering.chat_template import ChatTemplate, begins_answer
+from headrace.wire.rendering.messages import in_form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,7 +31,7 @@ class ChatPrompts:
         """`tokenizer` is a transformers tokenizer; `context_length` tokens are the engine's room."""
         self._tokenizer = tokenizer
         self._context_length = context_length
-        self._has_template = bool(getattr(tokenizer, "chat_template", None))
+        self._template = ChatTemplate(tokenizer) if getattr(tokenizer, "chat_template", None) else None
 
     def token_ids(self, messages_json: str) -> TokenIds:
         """Token ids, int32 [prompt].
@@ -37,8 +40,11 @@ class ChatPrompts:
         found too long before all of it is tokenized, which takes hundreds of bytes a character.
         """
         messages = read_messages(messages_json)
-        if self._has_template:
-            text = self._templated(messages)
+        if self._template is not None:
+            try:
+                text = self._template.text(messages, (), asks=True, continues=begins_answer(messages))
+            except DataError as error:
+                raise ContractError("bad_messages", str(error)) from error
         elif len(messages) == 1:
             text = messages[0]["content"]
         else:
@@ -53,7 +59,7 @@ class ChatPrompts:
 
     def _ids(self, text: str) -> list[int]:
         # A template writes its own special tokens; for raw text the tokenizer adds them.
-        ids: list[int] = self._tokenizer(text, add_special_tokens=not self._has_template)["input_ids"]
+        ids: list[int] = self._tokenizer(text, add_special_tokens=self._template is None)["input_ids"]
         return ids
 
     def _check_length(self, text: str) -> None:
@@ -71,15 +77,6 @@ class ChatPrompts:
         """Characters that one token stands for at most."""
         return max(_MOST_CHARACTERS, max(map(len, self._tokenizer.get_vocab()), default=0))
 
-    def _templated(self, messages: list[dict[str, str]]) -> str:
-        import jinja2
-
-        try:
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except (jinja2.TemplateError, TypeError, KeyError, ValueError) as error:
-            raise ContractError("bad_messages", f"the chat template refuses the messages: {error}") from error
-        return str(text)
-
 
 def read_messages(text: str) -> list[dict[str, str]]:
     """Parses and validates messages, joining text parts. Raises ContractError (`bad_messages`)."""
@@ -89,17 +86,13 @@ def read_messages(text: str) -> list[dict[str, str]]:
         raise ContractError("bad_messages", f"messages are not JSON: {error}") from error
     if not isinstance(given, list) or not given:
         raise ContractError("bad_messages", "messages must be a list with at least one message")
-    return [_message(one, number) for number, one in enumerate(given)]
+    try:
+        return [_message(one, number) for number, one in enumerate(in_form(given))]
+    except DataError as error:
+        raise ContractError("bad_messages", str(error)) from error
 
 
-def _message(one: object, number: int) -> dict[str, str]:
-    given = one if isinstance(one, dict) else {}
-    role = given.get("role")
-    if role not in _ROLES:
+def _message(given: Mapping[str, object], number: int) -> dict[str, str]:
+    if given["role"] not in _ROLES:
         raise ContractError("bad_messages", f"messages[{number}].role must be one of {', '.join(_ROLES)}")
-    content = given.get("content")
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        content = "".join(str(part.get("text", "")) for part in content)
-    if not isinstance(content, str):
-        raise ContractError("bad_messages", f"messages[{number}].content must be text, or a list of text parts")
-    return {"role": role, "content": content}
+    return {"role": str(given["role"]), "content": str(given["content"])}

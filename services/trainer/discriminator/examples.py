@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +10,7 @@ from headrace.services.trainer.config.discriminator import reference_texts
 from headrace.services.trainer.stages.offline.examples import Example, TokenIds
 from headrace.services.trainer.step.batch import scored_members
 from headrace.wire.contracts import PromptGroup, ScoredGroup
-from headrace.wire.errors import ConfigError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headrace.wire.rendering.tokenizers import load_tokenizer
 
 Encode = Callable[[str], Sequence[int]]
 """From a text to token ids, without special tokens."""
@@ -57,14 +53,7 @@ def read_references(column: str, model: Path) -> References:
 
     Raises ConfigError if the folder has no tokenizer.
     """
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            model, trust_remote_code=False, local_files_only=True
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"[discriminator] needs the tokenizer of model.path {model}: {error}") from error
+    tokenizer = load_tokenizer(model)
 
     def encode(text: str) -> Sequence[int]:
         ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]

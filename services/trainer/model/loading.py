@@ -21,6 +21,7 @@ from headrace.services.trainer.model.noise import noise_problem, turn_noise_off
 from headrace.services.trainer.model.quantization import dequantize_body, quantize_body
 from headrace.services.trainer.model.weight_sources import UndeferrableError
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.model_files import indexed_weights
 from headrace.wire.settings import LoraTable
 from headrace.wire.telemetry import get_logger
 
@@ -178,6 +179,7 @@ def _look(
 
 def _from_pretrained(kind: _AutoClass, path: Path, **options: int) -> PreTrainedModel:
     _config(path)
+    indexed_weights(path)  # Before transformers opens what it names.
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     try:

@@ -1,11 +1,8 @@
 """Tensors in safetensors files, read by rows: rows that are not requested are neither read nor mapped.
 
-The package's own slices map the file or read the tensor whole, and both count as this process's memory. The format:
-eight bytes of length, a JSON header, and the bytes of each tensor behind it, at offsets given in the header.
+The package's own slices map the file or read the tensor whole, and both count as this process's memory.
 """
 
-import json
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import RawIOBase
@@ -15,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.model_files import read_header
 
 _CHUNK_BYTES = 32 * 1024 * 1024
 _DTYPES = {
@@ -57,14 +55,11 @@ def stored_tensors(paths: Iterable[Path]) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     for path in paths:
         try:
-            with path.open("rb") as file:
-                (length,) = struct.unpack("<Q", file.read(8))
-                header = json.loads(file.read(length))
+            header, begin = read_header(path)
             for name, entry in header.items():
-                if name != "__metadata__":
-                    begin = 8 + length + entry["data_offsets"][0]
-                    found[name] = Stored(path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), begin)
-        except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+                place = begin + entry["data_offsets"][0]
+                found[name] = Stored(path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), place)
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"model.path {path}: its header cannot be read: {error!r}") from error
     return found
 

@@ -1,17 +1,13 @@
 """Checks before the first step that published names match the checkpoint's: an engine drops a name it does not know."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
-
-from safetensors import SafetensorError, safe_open
 
 from headrace.services.trainer.model.layout import Layout, model_layout, some
 from headrace.services.trainer.model.lora import adapted_modules
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.wire.errors import ConfigError
-
-_INDEX = "model.safetensors.index.json"
+from headrace.wire.rundir.model_files import indexed_weights, read_header
 
 
 def check_published(module: TrainedModule, folder: Path) -> None:
@@ -34,14 +30,11 @@ def checkpoint_names(folder: Path) -> frozenset[str]:
 
 def weight_files(folder: Path) -> dict[str, Path]:
     """Tensor -> the file of a model folder that holds it; raises ConfigError."""
-    index, single = folder / _INDEX, folder / "model.safetensors"
+    single = folder / "model.safetensors"
     try:
-        if index.is_file():
-            return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
-        with safe_open(single, framework="pt") as file:
-            return dict.fromkeys(file.keys(), single)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
-        raise ConfigError(f"model.path {folder}: the names of its tensors cannot be read: {error!r}") from error
+        return indexed_weights(folder) or dict.fromkeys(read_header(single)[0], single)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.path {folder}: the names of its tensors cannot be read: {error}") from error
 
 
 def _check_names(layout: Layout, index: Collection[str], folder: Path) -> None:

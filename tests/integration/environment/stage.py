@@ -14,7 +14,6 @@ import numpy as np
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
 from headrace.services.environment.agent.player import AgentPlayer
 from headrace.services.environment.agent.process import AgentConfig, AgentPool
-from headrace.services.environment.cast import load_tokenizer
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodePlayer
@@ -36,6 +35,7 @@ from headrace.wire.contracts import (
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.sampling_codec import FINISH_TO_PB, spans_to_pb
 from headrace.wire.errors import ExhaustedError, TransientError
+from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rpc import serve
 from headrace.wire.v1 import message_pb2, rollout_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as orchestrator

@@ -50,7 +50,8 @@ async def test_what_is_learned_from_an_example_is_what_an_episode_trains(
         roles = ("user", "assistant", "tool", "assistant")
         texts = ("what is 12 + 34?", SAID[0], "46", SAID[1])
         messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-        found = example(it, messages, json.dumps(schemas) if as_json else schemas)
+        tools = schemas if template.startswith(TOOLED) else None  # Tools that no template writes are refused.
+        found = example(it, messages, json.dumps(tools) if as_json else tools)
         segments = rollout.segments(prompt)
         assert len(found) == len(segments) == (2 if template is FORGETFUL else 1)
         for one, segment, end in zip(found, segments, rollout.episode.ends(len(rollout.token_ids)), strict=True):

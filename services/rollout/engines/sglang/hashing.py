@@ -1,6 +1,5 @@
 """The server's checksums of its own tensors (`/weights_checker`), without those too large for its kernel."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,10 +7,11 @@ from pathlib import Path
 from headrace.services.rollout.engines.sglang.client import SGLangClient
 from headrace.wire.errors import ContractError
 from headrace.wire.fused_names import oversized
+from headrace.wire.rundir.model_files import indexed_weights, read_header
 from headrace.wire.v1.common_pb2 import WeightPlan
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_SINGLE = "model.safetensors"
 
 
 class Hashing:
@@ -55,16 +55,11 @@ def _plan_sizes(plan: WeightPlan) -> Iterator[tuple[str, int]]:
 
 
 def _folder_sizes(folder: Path, element_bytes: int) -> Iterator[tuple[str, int]]:
-    """Tensor sizes from the headers of the safetensors files: 8 bytes of length, followed by JSON."""
-    index = folder / _INDEX
+    """Tensor sizes from the headers of the safetensors files."""
     try:
-        files = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {_SINGLE}
-        for file in sorted(files):
-            with (folder / file).open("rb") as opened:
-                header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-            for name, spec in header.items():
-                if name != "__metadata__":
-                    yield name, math.prod(spec["shape"]) * element_bytes
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        for file in sorted(set((indexed_weights(folder) or {"": folder / _SINGLE}).values())):
+            for name, spec in read_header(file)[0].items():
+                yield name, math.prod(spec["shape"]) * element_bytes
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"model.path {folder}: the sizes of its tensors cannot be read: {error!r}"
         raise ContractError("bad_weights", what) from error

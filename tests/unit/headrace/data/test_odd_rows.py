@@ -1,8 +1,11 @@
 """Rows that JSON takes and nothing else does, and templates that do not end: one line with file, line and column."""
 
+import gzip
 import json
 import os
 import signal
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,11 @@ from headrace.data.example_render import ExampleRenderer
 from headrace.data.examples import dialogue_of
 from headrace.data.presets import prompt_of
 from headrace.data.progress import RowProgress, read_progress
-from headrace.data.render import Renderer
-from headrace.data.row_deadline import row_deadline
+from headrace.data.render import PromptRenderer
 from headrace.data.rows import DataRow, read_rows
 from headrace.model.tiny_models import character_tokenizer
-from headrace.wire.errors import DataError
+from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.deadline import template_deadline
 
 DEEP = '{"prompt": "p", "extra": ' + "[" * 5000 + "]" * 5000 + "}"
 
@@ -51,9 +54,10 @@ def test_an_array_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
         list(read_rows(str(path), subset="", split=""))
 
 
-def test_a_loop_without_end_is_ended_and_the_signal_is_as_before() -> None:
+def test_a_loop_without_end_is_ended_and_the_signal_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.05)
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(DataError, match=r"has not ended within 0\.05 s: look for a loop"), row_deadline(0.05):
+    with pytest.raises(ConfigError, match=r"has not ended within 0\.05 s: look for a loop"), template_deadline():
         while True:
             pass
     assert signal.getsignal(signal.SIGALRM) is before
@@ -66,11 +70,10 @@ def test_a_template_that_loops_is_an_error_of_its_row(monkeypatch: pytest.Monkey
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
     loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
     tokenizer.chat_template = loops
-    monkeypatch.setattr("headrace.data.row_deadline.ROW_S", 0.1)
-    renderer = Renderer(tokenizer, DataTable(path="train.jsonl", chat_template="always"))
-    prompt = prompt_of(DataRow("train.jsonl:7", {"prompt": "abc"}), DataTable(path="train.jsonl"))
-    with pytest.raises(DataError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
-        renderer.render([prompt])
+    monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.1)
+    renderer = PromptRenderer(tokenizer, DataTable(path="train.jsonl", chat_template="always"))
+    with pytest.raises(ConfigError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
+        renderer.ask("train.jsonl:7", "abc", ())
 
 
 def test_a_template_that_loops_before_the_answer_is_an_error_of_its_example(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +82,11 @@ def test_a_template_that_loops_before_the_answer_is_an_error_of_its_example(monk
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
     loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
     tokenizer.chat_template = "{% if add_generation_prompt %}" + loops + "{% endif %}abc"
-    monkeypatch.setattr("headrace.data.row_deadline.ROW_S", 0.1)
+    monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.1)
     table = DataTable(path="train.jsonl", chat_template="always")
     renderer = ExampleRenderer(tokenizer, table, [1])
     row = dialogue_of(DataRow("train.jsonl:7", {"prompt": "abc", "completion": "cba"}), table)
-    with pytest.raises(DataError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
+    with pytest.raises(ConfigError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
         renderer.dialogue(row)
 
 
@@ -94,10 +97,10 @@ def test_progress_names_the_row_and_shorter_words_leave_none_of_longer_ones(tmp_
     assert read_progress(path) == ""
     progress.begin("reading " + "x" * 1000)
     assert read_progress(path) == "reading " + "x" * 392
-    progress.begin("rendering", 2)
+    progress.begin("reading train.jsonl")
     progress.at("train.jsonl:1")
     progress.at("train.jsonl:3")
-    assert read_progress(path) == "rendering train.jsonl:3 (1 of 2 rows done)"
+    assert read_progress(path) == "rendering train.jsonl:3 (1 rows done)"
     silent = RowProgress()
     silent.begin("rendering")
     silent.at("train.jsonl:1")
@@ -173,3 +176,69 @@ def test_what_is_no_file_of_rows_is_refused_in_one_line_at_once(tmp_path: Path, 
 def test_text_of_any_script_is_read_as_it_is(tmp_path: Path, text: str) -> None:
     (row,) = rows(tmp_path, json.dumps({"prompt": text}, ensure_ascii=False))
     assert isinstance(row, DataRow) and prompt_of(row, DataTable(path="train.jsonl")).content == text
+
+
+ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": 'two\nlines, "quoted"', "answer": "007"}]
+CSV = b'prompt,answer\r\n1+1=,2\r\n"two\nlines, ""quoted""",007\r\n'
+BOM = b"\xef\xbb\xbf"
+SAME = {
+    "rows.jsonl": b"\n".join(json.dumps(row).encode() for row in ROWS),
+    "rows.json": json.dumps(ROWS, indent=1).encode(),
+    "array.jsonl": json.dumps(ROWS, indent=1).encode(),
+    "rows.csv": CSV,
+    "rows.tsv": CSV.replace(b"prompt,answer", b"prompt\tanswer").replace(b"=,2", b"=\t2").replace(b'",007', b'"\t007'),
+}
+
+
+@pytest.mark.parametrize("mark", [b"", BOM], ids=["plain", "marked"])
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_rows_are_read_from_every_format(tmp_path: Path, name: str, mark: bytes) -> None:
+    (tmp_path / name).write_bytes(mark + SAME[name])
+    assert [row.values for row in read_rows(str(tmp_path / name), subset="", split="")] == ROWS  # type: ignore[union-attr]
+
+
+def test_an_empty_value_of_csv_is_absent_and_a_long_one_whole(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b'prompt,answer\n1,\n2,""\n"' + b"x\n" * 2**20 + b'",3')
+    first, second, third = (row.values for row in read_rows(str(tmp_path / "rows.csv"), subset="", split=""))  # type: ignore[union-attr]
+    assert (first["answer"], second["answer"], len(str(third["prompt"]))) == (None, "", 2**21)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("rows.jsonl", SAME["rows.jsonl"].decode().encode("utf-16"), "not UTF-8: iconv -f UTF-16"),
+        ("rows.json", SAME["rows.json"].decode().encode("utf-16-be"), "not UTF-8: iconv -f UTF-16"),
+        ("rows.csv", CSV.decode().encode("utf-16"), "not UTF-8: iconv -f UTF-16"),
+        ("rows.jsonl", gzip.compress(SAME["rows.jsonl"]), "compressed: gunzip"),
+        ("rows.jsonl.gz", b"", "gunzip --keep rows.jsonl.gz"),
+        ("rows.xlsx", b"PK", "pandas.read_excel('rows.xlsx')"),
+        ("rows.arrow", b"ARROW1", "Dataset.from_file('rows.arrow')"),
+        ("rows.txt", b"1+1=", "an object a line"),
+        ("row.json", json.dumps(ROWS[0], indent=1).encode(), "an object over several lines"),
+        (
+            "rows.jsonl",
+            b"\n".join(json.dumps(row, indent=1).encode() for row in ROWS),
+            "jq --compact-output . rows.jsonl",
+        ),
+        ("rows.csv", b"prompt,answer\n1\n", "Expected 2 columns, got 1"),
+        ("rows.csv", b"prompt,prompt\n1,2\n", 'two columns have the name "prompt"'),
+        ("rows.csv", b"", "Empty CSV file"),
+    ],
+)
+def test_what_is_not_read_is_refused_with_the_cause_and_a_way_out(
+    tmp_path: Path, name: str, data: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError) as caught:
+        list(read_rows(str(tmp_path / name), subset="", split=""))
+    assert name in str(caught.value) and said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("1"), b"x", timedelta(1), [{"a": float("nan")}]])
+def test_a_column_that_json_cannot_hold_is_named_and_may_be_left_out(value: object) -> None:
+    row = DataRow("p.parquet: row 3", {"prompt": "1", "level": value})
+    with pytest.raises(DataError) as caught:
+        prompt_of(row, DataTable(path="p"))
+    assert str(caught.value).startswith('p.parquet: row 3: column "level": ')
+    assert '[data.columns] level = ""' in str(caught.value)
+    assert prompt_of(row, DataTable(path="p", columns={"level": ""})).columns == {}

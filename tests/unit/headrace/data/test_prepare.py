@@ -1,15 +1,20 @@
 """Rows become prompts: presets, ids, the held-out split, templates; a bad row is named before anything is written."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
+from headrace.cli.app import in_words
 from headrace.config.data import DataTable
 from headrace.data.prepare import LengthLimits, PreparedData, as_json, from_json, prepare
+from headrace.data.prepare_examples import prepare_examples
 from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, write_model
 from headrace.wire.errors import ConfigError, DataError
 
@@ -190,7 +195,7 @@ def test_the_chat_template_obeys_its_setting(tmp_path: Path, model: Path, chat_m
     assert run(tmp_path, chat_model, path, system="be kind")[1][0]["text"] == "system:be kind\nuser:hi\n>"
     assert "has no chat template" in refusal(tmp_path, model, path, chat_template="always")
     assert "needs a chat template" in refusal(tmp_path, model, path, system="be kind")
-    assert "is a list of messages, but the tokenizer" in refusal(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
+    assert "the row has messages, but the tokenizer" in refusal(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
 
 
 def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_either_way(
@@ -214,3 +219,65 @@ def test_a_tokenizer_that_does_not_belong_to_the_model_is_refused(tmp_path: Path
     limits = LengthLimits(max_prompt_tokens=9, vocab_size=5, seed=0)
     with pytest.raises(ConfigError, match="has 14 tokens, the model only 5"):
         prepare(DataTable(path=jsonl(tmp_path, SUMS[0])), model, limits, tmp_path)
+
+
+def changed(folder: Path, name: str, **values: Any) -> None:
+    """A `None` takes the key out."""
+    file = folder / name
+    whole = json.loads(file.read_text()) | values
+    file.write_text(json.dumps({key: value for key, value in whole.items() if value is not None}))
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "stops"),
+    [
+        ({"eos_token_id": [1, 3]}, {"eos_token_id": [1, 5]}, (1, 3)),
+        (None, {"eos_token_id": [1, 5]}, (1, 5)),
+        (None, {"eos_token_id": 5}, (1, 5)),
+        ({}, {"eos_token_id": None, "text_config": {"eos_token_id": [0]}}, (0, 1)),
+        ({"eos_token_id": []}, {"eos_token_id": 5}, (1, 5)),
+        (None, {"eos_token_id": None}, (1,)),
+    ],
+)
+def test_what_ends_a_completion_is_what_ends_it_in_transformers(
+    tmp_path: Path, model: Path, generation: dict[str, Any] | None, config: dict[str, Any], stops: tuple[int, ...]
+) -> None:
+    folder = Path(shutil.copytree(model, tmp_path / "m"))
+    (folder / "generation_config.json").unlink()
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+    changed(folder, "config.json", **config)
+    assert run(tmp_path, folder, jsonl(tmp_path, SUMS[0]))[0].stop_token_ids == stops
+
+
+def test_a_model_that_nothing_stops_is_refused_at_every_stage(tmp_path: Path, model: Path) -> None:
+    folder = Path(shutil.copytree(model, tmp_path / "m"))
+    for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
+        changed(folder, name, eos_token=None, eos_token_id=None)
+    assert "there is no end token" in refusal(tmp_path, folder, jsonl(tmp_path, SUMS[0]), chat_template="never")
+    limits = LengthLimits(max_prompt_tokens=9, vocab_size=99, seed=0)
+    with pytest.raises(ConfigError, match="there is no end token"):
+        prepare_examples(DataTable(path=jsonl(tmp_path, SUMS[0])), "sft", folder, limits, tmp_path)
+    changed(folder, "generation_config.json", eos_token_id="<end>")
+    assert '"eos_token_id" must be the number of a token' in refusal(tmp_path, folder, jsonl(tmp_path, SUMS[0]))
+
+
+@pytest.mark.parametrize("texts", [("1+1=", "<end>1+1=", "<end><end>1+1="), ("<end>1+1=",)])
+def test_a_prompt_begins_once_and_what_was_taken_off_is_counted(
+    tmp_path: Path, model: Path, texts: tuple[str, ...]
+) -> None:
+    folder = Path(shutil.copytree(model, tmp_path / "m"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing("<end> $A", special_tokens=[("<end>", 1)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    changed(folder, "tokenizer_config.json", bos_token="<end>")
+    rows = [{"prompt": text, "completion": "2"} for text in texts]
+    found, prompts, _ = run(tmp_path, folder, jsonl(tmp_path, *rows), chat_template="never")
+    limits = LengthLimits(max_prompt_tokens=99, vocab_size=99, seed=0)
+    path = jsonl(tmp_path, *rows)
+    examples = prepare_examples(DataTable(path=path, chat_template="never"), "sft", folder, limits, tmp_path)
+    learned = pq.read_table(tmp_path / "examples.parquet").to_pylist()
+    assert {tuple(row["token_ids"]) for row in prompts} == {tuple(row["prompt_ids"]) for row in learned}
+    assert [row["token_ids"][:2] for row in prompts] == [[1, 3]] * len(texts)
+    marked = sum(text.startswith("<end>") for text in texts)
+    assert found.begun_twice == examples.begun_twice == marked and "beginning-of-text" in in_words(found)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.config.data import DataTable
-from headrace.data.prepare import LengthLimits
+from headrace.data.prepare import LengthLimits, as_json
 from headrace.data.prepare_examples import PreparedExamples, prepare_examples
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, character_tokenizer, write_model
 from headrace.wire.errors import ConfigError, DataError
@@ -75,7 +75,7 @@ def test_a_completion_of_text_is_trained_whole_and_ends_with_the_end_token(tmp_p
     assert [text(model, row["completion_ids"][:-1]) for row in examples] == ["3", "4"]
     assert all(row["trained"] == [True, True] for row in examples) and held_out == []
     assert (found.examples, found.longest, found.trained_tokens) == (2, 6, 4)
-    assert PreparedExamples.from_json(found.as_json()) == found
+    assert PreparedExamples(**json.loads(as_json(found))) == found
 
 
 def turns(*contents: str) -> list[dict[str, str]]:
@@ -104,6 +104,18 @@ def test_a_template_that_rewrites_earlier_answers_gives_a_sequence_for_each(
         f"<user>a<assistant>b{END}\n<user>c<assistant>",
     ]
     assert [text(model, row["completion_ids"]) for row in rows] == [f"hm b{END}", f"hm d{END}"]
+
+
+def test_messages_before_the_first_answer_of_a_completion_are_context(tmp_path: Path, chat: Path) -> None:
+    rows = [{"prompt": turns("a"), "completion": turns("b", "c")}]
+    _, (row,), _ = run(tmp_path, chat, "sft", rows)
+    assert text(chat, row["prompt_ids"]) == "<user>a<user>b<assistant>"
+    assert text(chat, row["completion_ids"]) == f"c{END}"
+
+
+def test_an_answer_that_does_not_continue_the_beginning_is_refused(tmp_path: Path, chat: Path) -> None:
+    rows = [{"prompt": turns("a", "b"), "completion": turns("c", "d")}]
+    assert "rows.jsonl:1: the prompt ends with an assistant's" in refusal(tmp_path, chat, "sft", rows)
 
 
 def test_text_goes_through_the_template_too_with_its_system_message(tmp_path: Path, chat: Path) -> None:
@@ -176,7 +188,7 @@ def test_where_nothing_is_held_out_there_is_no_file_of_it(tmp_path: Path, model:
             "only a chat template renders",
         ),
         ("sft", {"prompt": "1=", "completion": "1", "tools": "hammer"}, "the tools are text that is not valid JSON"),
-        ("sft", {"prompt": "1" * 300 + "=", "completion": "1"}, "has 303 tokens, but at most 200 are allowed"),
+        ("sft", {"prompt": "1" * 300 + "=", "completion": "1"}, "has 303 tokens, but at most 200 fit"),
     ],
 )
 def test_a_bad_row_is_named_and_nothing_is_written(

@@ -9,8 +9,8 @@ from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import MakeTable
 from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
-from headrace.services.environment.cast import load_tokenizer
 from headrace.wire.errors import ConfigError
+from headrace.wire.rendering.tokenizers import load_tokenizer
 
 DATA = '[data]\npath = "x.jsonl"\n'
 

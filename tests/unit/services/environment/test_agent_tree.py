@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.services.environment.agent.tree import EpisodeTree, TreeTurn, message_key
-from headrace.services.environment.rendering.chat_template import Seen
 from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, played_turns
+from headrace.wire.rendering.chat_template import Seen
 
 USER: dict[str, Any] = {"role": "user", "content": "q"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from headrace.model.tiny_models import Shape, bpe_tokenizer, write_model
-from headrace.services.environment.app import load_tokenizer
+from headrace.wire.rendering.tokenizers import load_tokenizer
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")

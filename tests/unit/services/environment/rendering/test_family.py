@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.services.environment.rendering.chat_template import Seen
 from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.rendering.conversation import Answer, ConversationRenderer
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.chat_template import Seen
 from tests.unit.services.environment.rendering.qwen3 import QWEN3, bpe_tokenizer, qwen3_tokenizer, tokenizer_of
 from tests.unit.services.environment.rendering.test_shared_rendering import ASKED, TOOLS
 

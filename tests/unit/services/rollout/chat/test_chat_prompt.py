@@ -40,6 +40,12 @@ def test_with_a_template_all_messages_are_rendered() -> None:
     assert ids.tolist() == made("1=2+3=", add_special_tokens=False)["input_ids"]
 
 
+def test_an_assistants_message_at_the_end_is_continued() -> None:
+    made = tokenizer(TEMPLATE)
+    ids = prompts(made).token_ids(asks(("user", "2+3"), ("assistant", "1")))
+    assert ids.tolist() == made("2+3=1", add_special_tokens=False)["input_ids"]
+
+
 def test_without_one_the_only_message_is_the_prompt_as_in_training() -> None:
     made = tokenizer()
     assert prompts(made).token_ids(asks(("user", "2+3="))).tolist() == made("2+3=")["input_ids"]
@@ -58,10 +64,10 @@ def test_what_the_template_refuses_is_told_in_its_words() -> None:
         ("{", "not JSON"),
         ("[]", "at least one"),
         ('{"role": "user"}', "must be a list"),
-        ('["hello"]', r"messages\[0\]\.role"),
+        ('["hello"]', "message 1: a message is an object"),
         ('[{"role": "boss", "content": "x"}]', "system, developer"),
-        ('[{"role": "user", "content": [{"type": "image_url"}]}]', "must be text"),
-        ('[{"role": "user"}]', "must be text"),
+        ('[{"role": "user", "content": [{"type": "image_url"}]}]', "text"),
+        ('[{"role": "user"}]', "text"),
     ],
 )
 def test_messages_that_are_none_are_refused(text: str, reason: str) -> None:

@@ -158,7 +158,7 @@ def test_the_references_are_read_by_the_policys_tokenizer(model, tmp_path):
     assert found.of(prompt)[0].tolist() == [2, 3, 23, END]
     assert found.of(dataclasses.replace(prompt, columns={"answer": 7}))[0].tolist()[-1] == END
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="needs the tokenizer"):
+    with pytest.raises(ConfigError, match="has no readable tokenizer"):
         read_references("answer", tmp_path / "empty")
 
 

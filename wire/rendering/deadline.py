@@ -1,4 +1,4 @@
-"""A deadline for the rendering of one row: a chat template is a program, and may not end."""
+"""A deadline for one rendering: a chat template is a program, and may not end."""
 
 import contextlib
 import signal
@@ -6,22 +6,22 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from headrace.wire.errors import DataError
+from headrace.wire.errors import ConfigError
 
-ROW_S = 60.0
-"""Seconds that one row may take."""
+TEMPLATE_S = 20.0
+"""Seconds that one rendering may take."""
 
 
 @contextlib.contextmanager
-def row_deadline(seconds: float | None = None) -> Iterator[None]:
-    """Raises DataError within the block after `seconds` (`ROW_S`), by SIGALRM: there is none beside the main thread."""
-    seconds = ROW_S if seconds is None else seconds
+def template_deadline() -> Iterator[None]:
+    """Raises ConfigError within the block after `TEMPLATE_S`, by SIGALRM: there is none beside the main thread."""
+    seconds = TEMPLATE_S
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def late(_number: int, _frame: FrameType | None) -> None:
-        raise DataError(
+        raise ConfigError(
             f"the chat template has not ended within {seconds:g} s: look for a loop in the model's chat_template.jinja"
         )
 

@@ -4,21 +4,25 @@ Ids that are there stay: if the template writes the conversation so far exactly 
 are those seen, and behind them those of the text that the template writes on. Else the conversation is rendered anew.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.services.environment.rendering.messages import with_calls_in_form
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.deadline import template_deadline
+from headrace.wire.rendering.messages import in_form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _TAIL = 8
 """Tokens behind which others are decoded: decoders drop the space before a text's first word."""
+_RAISED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""What a template raises beside jinja2's own errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,11 @@ class Seen:
     """Messages that it holds, the answer included."""
     answer_tokens: int = 0
     """Tokens of the answer at its end."""
+
+
+def begins_answer(messages: Sequence[Mapping[str, object]]) -> bool:
+    """Whether the last message is an assistant's: the answer continues it."""
+    return bool(messages) and messages[-1].get("role") == "assistant"
 
 
 class ChatTemplate:
@@ -53,10 +62,11 @@ class ChatTemplate:
     ) -> Seen:
         """What is asked for the answer to `messages`, behind what was `seen` if the template goes on from there.
 
-        The ids of the result begin with those of `seen` exactly where they continue it. Raises DataError for messages
-        that the template refuses.
+        The ids of the result begin with those of `seen` exactly where they continue it. What begins with an assistant's
+        message at its end is continued: the message is the beginning of the answer. Raises DataError for messages that
+        the template refuses.
         """
-        text = self.text(messages, tools, asks=True)
+        text = self.text(messages, tools, asks=True, continues=seen is None and begins_answer(messages))
         if seen is not None and text.startswith(seen.text):
             further = self._ids_behind(seen.token_ids, text[len(seen.text) :])
             return Seen(np.concatenate([seen.token_ids, further]).astype(np.int32), text, len(messages))
@@ -69,21 +79,62 @@ class ChatTemplate:
         return Seen(ids, context.text + said, context.messages + 1, len(completion_ids))
 
     def text(
-        self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]], *, asks: bool
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]],
+        *,
+        asks: bool,
+        continues: bool = False,
     ) -> str:
-        """The conversation as text, with the generation prompt if it `asks`. Raises DataError if it is refused."""
+        """The conversation as text, with the generation prompt if it `asks`, open at its end if it `continues`.
+
+        Raises DataError if the template refuses it, ConfigError for a template that does not end.
+        """
         import jinja2
 
-        given = with_calls_in_form(messages)
+        given = in_form(messages)
+        if continues and given[-1].get("tool_calls"):
+            raise DataError("the last message is an assistant's with calls of tools, which no answer can continue")
         try:
-            text = self._tokenizer.apply_chat_template(
-                given, tools=[dict(one) for one in tools] or None, tokenize=False, add_generation_prompt=asks
-            )
-        except (jinja2.TemplateError, TypeError, KeyError, ValueError) as error:
+            with template_deadline():
+                text = self._tokenizer.apply_chat_template(
+                    given,
+                    tools=[dict(one) for one in tools] or None,
+                    tokenize=False,
+                    add_generation_prompt=asks and not continues,
+                    continue_final_message=continues,
+                )
+        except ConfigError:
+            raise
+        except (jinja2.TemplateError, *_RAISED) as error:
             raise DataError(f"the chat template refuses the conversation: {error}") from error
         if not text:
             raise DataError("the chat template writes nothing for the conversation")
         return str(text)
+
+    def unwritten(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> str:
+        """What the template leaves out: the model would not know of it. Empty = nothing.
+
+        An assistant's messages may lose what they say: thoughts, once they are past.
+        """
+        given = in_form(messages)
+        whole = self.text(given, tools, asks=False)
+        doubts: list[tuple[str, Sequence[Mapping[str, object]], Sequence[Mapping[str, object]]]] = []
+        if tools:
+            doubts.append(("tools", given, ()))
+        if any(one.get("tool_calls") for one in given):
+            bare = [{key: value for key, value in one.items() if key != "tool_calls"} for one in given]
+            doubts.append(("tool_calls", bare, tools))
+        for place, one in enumerate(given):
+            if one["role"] != "assistant" and str(one["content"]).strip() not in whole:
+                mute = [*given[:place], {**one, "content": ""}, *given[place + 1 :]]
+                doubts.append((f"messages of the role {one['role']!r}", mute, tools))
+        for what, *others in doubts:
+            # A template that refuses a conversation without it reads it.
+            with contextlib.suppress(DataError):
+                if self.text(*others, asks=False) == whole:
+                    return what
+        return ""
 
     def ids(self, text: str) -> TokenIds:
         """int32 [tokens]; a template writes its own special tokens."""

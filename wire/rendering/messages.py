@@ -1,4 +1,4 @@
-"""One form for the calls in messages and for the schemas of tools, whatever form a data set has them in. Pure.
+"""One form for messages, their calls and the schemas of tools, whatever form a data set has them in. Pure.
 
 A template writes the arguments of a call with `tojson` if they are an object, and as they stand if they are text. The
 same call would get other tokens in another form, so arguments are an object before any template reads them.
@@ -7,17 +7,26 @@ same call would get other tokens in another form, so arguments are an object bef
 import json
 from collections.abc import Mapping, Sequence
 
-from headrace.services.environment.child.frames import Json
 from headrace.wire.errors import DataError
 
+Json = dict[str, object]
+_MEDIA = ("images", "image", "videos", "video", "audios", "audio")
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
-def with_calls_in_form(messages: Sequence[Mapping[str, object]]) -> list[Json]:
-    """The messages, each call of a tool as `{"type": "function", "function": {"name": ..., "arguments": {...}}}`.
 
-    Arguments may be given as JSON text, and a call without the wrapper `function`. Messages without calls stay as they
-    are. Raises DataError naming message and call.
+def in_form(messages: Sequence[object]) -> list[Json]:
+    """The messages in the form that every chat template reads: `content` is text, calls of tools are as OpenAI's.
+
+    Parts of text are joined. Calls become `{"type": "function", "function": {"name": ..., "arguments": {...}}}`:
+    arguments may be given as JSON text, and a call without the wrapper `function`. Keys that hold null are left out.
+    Raises DataError naming message and part or call, for images and sounds too: the models read text alone.
     """
-    return [_in_form(message, number) for number, message in enumerate(messages, start=1)]
+    return [_in_form(message, f"message {number}") for number, message in enumerate(messages, start=1)]
+
+
+def media_in(values: Mapping[str, object]) -> str:
+    """The first key that holds what is not text, by the names that TRL's and verl's data have; empty without one."""
+    return next((name for name in _MEDIA if values.get(name) not in (None, "", [])), "")
 
 
 def tools_of(value: object) -> tuple[Json, ...]:
@@ -54,15 +63,34 @@ def without_absent(value: object) -> object:
     return [without_absent(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _in_form(message: Mapping[str, object], number: int) -> Json:
-    calls = message.get("tool_calls")
-    if not calls:
-        return dict(message)
+def _in_form(message: object, where: str) -> Json:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise DataError(f'{where}: a message is an object with a "role" and a "content"')
+    found = {key: value for key, value in message.items() if value is not None}
+    if media := media_in(found):
+        raise DataError(f'{where} has "{media}", but the model reads text alone')
+    if found.get("function_call"):
+        raise DataError(f'{where} has "function_call", the old form of calls: give "tool_calls"')
+    calls = found.get("tool_calls", [])
     if not isinstance(calls, list):
-        raise DataError(f'message {number}: "tool_calls" must be a list')
-    found = [_call(call, f"message {number}, call {place}") for place, call in enumerate(calls, start=1)]
-    content = message.get("content")
-    return {**message, "content": "" if content is None else content, "tool_calls": found}
+        raise DataError(f'{where}: "tool_calls" must be a list')
+    if calls:
+        found["tool_calls"] = [_call(call, f"{where}, call {place}") for place, call in enumerate(calls, start=1)]
+    # A message that only calls tools, or only thinks, has no content in the form of OpenAI's.
+    silent = "" if calls or any(found.get(name) for name in _THOUGHTS) else None
+    return {**found, "content": _text(found.get("content", silent), where)}
+
+
+def _text(content: object, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        raise DataError(f'{where}: each message needs a "content", text or a list of parts of text')
+    for part in content:
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, Mapping) else part
+            raise DataError(f"{where} has a part of the type {kind!r}, but the model reads text alone")
+    return "".join(part["text"] for part in content)
 
 
 def _call(call: object, where: str) -> Json:
