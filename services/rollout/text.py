@@ -5,20 +5,15 @@ from pathlib import Path
 from headrace.services.rollout import metrics
 from headrace.services.rollout.engines.protocol import Completion
 from headrace.wire.contracts import FinishReason
-from headrace.wire.errors import ConfigError
+from headrace.wire.rendering.tokenizers import load_tokenizer
 
 
 class TextDecoder:
     """Decodes token ids to text."""
 
     def __init__(self, model_path: Path) -> None:
-        """Loads the tokenizer, offline and without remote code; raises ConfigError if the folder has none."""
-        from transformers import AutoTokenizer
-
-        try:
-            self.tokenizer = AutoTokenizer.from_pretrained(model_path, local_files_only=True, trust_remote_code=False)
-        except (OSError, ValueError, KeyError) as error:
-            raise ConfigError(f"model.path: {model_path} has no readable tokenizer: {error}") from error
+        """Raises ConfigError if the folder has no readable tokenizer."""
+        self.tokenizer = load_tokenizer(model_path)
 
     def decode(self, completion: Completion) -> str:
         """The completion's text without its stop token; padding within it is left out and counted.

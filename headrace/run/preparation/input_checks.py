@@ -1,6 +1,7 @@
 """Checks of a settled config that start no service: model, data files, packages, broker."""
 
 import asyncio
+import re
 from pathlib import Path
 
 from headrace.config.resolve import DATA_SUFFIXES, Resolved
@@ -10,6 +11,9 @@ from headrace.run.extras import check_extras
 from headrace.services.trainer.config.checks import group_problem
 from headrace.supervisor.broker import check_external, find_server
 from headrace.wire.errors import ConfigError, DataError
+
+_CLOSING = re.compile(r"[<\[]/[\w:]*(?:think|thought|reason)[\w:]*[>\]]", re.IGNORECASE)
+"""A tag that closes a thought, as chat templates and tokenizers have it."""
 
 
 def check_input(resolved: Resolved, *, has_model: bool = True, scan: bool = False) -> None:
@@ -24,10 +28,26 @@ def check_input(resolved: Resolved, *, has_model: bool = True, scan: bool = Fals
             check_model(config.model.path, engine=config.rollout.engine, scan=scan)
     except ConfigError as error:
         raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+    if has_model and config.run.stage == "rl":
+        _check_reasoning_tags(resolved)
     reason = group_problem(config.algorithm, config.batch.group_size)
     if reason is not None:
         raise ConfigError(f"{resolved.place('batch', 'group_size')}: {reason}")
     check_data_files(resolved)
+
+
+def _check_reasoning_tags(resolved: Resolved) -> None:
+    """Raises ConfigError if the model's chat template closes thoughts by another tag than the scorers look for."""
+    model, tags = resolved.config.model.path, resolved.config.reward.reasoning_tags
+    files = [model / name for name in ("chat_template.jinja", "tokenizer_config.json")]
+    closing = {tag for file in files if file.is_file() for tag in _CLOSING.findall(file.read_text(errors="replace"))}
+    if tags and closing and tags[1] not in closing:
+        close = min(closing)
+        raise ConfigError(
+            f"{resolved.place('reward', 'reasoning_tags')}: the chat template of {model} closes thoughts by {close}, "
+            f"and scorers would take them for the answer; set reward.reasoning_tags = "
+            f'["{close.replace("/", "", 1)}", "{close}"], or [] if the model has none'
+        )
 
 
 def check_around(resolved: Resolved, *, fresh: bool) -> None:
