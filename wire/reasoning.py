@@ -17,6 +17,8 @@ def opened_by(prompt: str, messages: object, tags: Tags) -> str:
         return ""
     last = messages[-1] if isinstance(messages, Sequence) and messages else None
     begun = last.get("content") if isinstance(last, Mapping) and last.get("role") == "assistant" else None
+    if isinstance(begun, Sequence) and not isinstance(begun, str):
+        begun = "".join(str(part.get("text", "")) for part in begun if isinstance(part, Mapping))
     is_open = isinstance(begun, str) and begun.rfind(tags[0]) > begun.rfind(tags[1])
     return tags[0] if is_open or prompt.rstrip().endswith(tags[0]) else ""
 

@@ -121,7 +121,8 @@ def _look(values: Mapping[str, object], name: str, default: object = None) -> ob
 
 
 def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -> Content:
-    """Text, or messages in form for the chat template; raises DataError naming row and column."""
+    """Text, or messages in form for the chat template, also as JSON text; raises DataError naming row and column."""
+    value = _written_messages(value)
     if isinstance(value, str):
         if not value:
             raise DataError(f'{row.place}: column "{source}": the {what} is empty')
@@ -135,6 +136,18 @@ def content_of(row: DataRow, source: str, value: object, what: str = "prompt") -
         return tuple(in_form([without_absent(one) for one in value] if row.is_columnar else value))
     except DataError as error:
         raise DataError(f'{row.place}: column "{source}": {error}') from None
+
+
+def _written_messages(value: object) -> object:
+    """The messages that a text is in JSON, as CSV has them; any other value as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] != "[":
+        return value
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return value
+    is_messages = isinstance(found, list) and found and all(isinstance(one, dict) and "role" in one for one in found)
+    return found if is_messages else value
 
 
 def tools_for(row: DataRow, table: DataTable) -> tuple[Message, ...]:

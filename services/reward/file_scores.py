@@ -119,7 +119,7 @@ def _units(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
 def _samples(source: Path) -> Iterator[Sample]:
     """Raises DataError for a line that is no sample."""
     try:
-        with source.open(encoding="utf-8") as lines:
+        with source.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield _sample(source, number, line)

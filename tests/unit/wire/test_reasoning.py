@@ -41,4 +41,6 @@ def test_a_prompt_opens_a_thought_at_its_end_or_in_the_beginning_that_it_gives()
     assert opened_by("Use <think> and </think>.", None, TAGS) == ""
     begun = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<think>\nOkay"}]
     assert opened_by("?<think>\nOkay", begun, TAGS) == "<think>"
+    parts = [{"role": "assistant", "content": [{"type": "text", "text": "<think>"}, {"type": "text", "text": "Okay"}]}]
+    assert opened_by("?<think>Okay", parts, TAGS) == "<think>"
     assert opened_by("?", [{"role": "user", "content": "<think>"}], TAGS) == ""

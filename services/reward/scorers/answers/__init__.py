@@ -1,1 +1,1 @@
-"""The answer that a completion gives, read from its text: numbers, formulas, hedges, units."""
+"""The answer that a completion gives: where it stands, numbers, units, notations."""

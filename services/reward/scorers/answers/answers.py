@@ -17,9 +17,11 @@ _TRIES = 8
 _SEEN = 20_000
 """Characters at the end of a text in which marks, labels and lines are looked for."""
 _SIGNS = ' \t\r\n*_`$";'
-_ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
-_TAG = re.compile(r"</?[A-Za-z][\w-]{1,30}>|<\|[\w-]{1,30}\|>|\[/?[A-Z]{3,20}\]")
+_ANSWER = re.compile(r"<(/?)answer\s*>", re.IGNORECASE)
+_TAG = re.compile("</?[A-Za-z][\\w-]{0,30}>|<[|\uff5c][\\w\u2581-]{1,40}[|\uff5c]>|\\[/?[A-Z]{3,20}\\]")
 """What chat templates and prompts put around an answer: a border, as the end of a line is."""
+WIDE = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5C)} | {0x3002: ".", 0x3001: ","}
+"""The signs of Chinese and Japanese, as others write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ def find_answer(text: str, *, is_option: bool = False, place: Place = "") -> Fou
 
     `is_option`: an option is asked for, so `A:` is no label. `place`: the only one to look at.
     """
+    text = text.translate(WIDE)
     tagged = _tagged(text)
     opened = [] if tagged is not None else [tag.start() for tag in _ANSWER.finditer(text) if not tag[1]]
     lines = _TAG.sub("\n", text[: opened[-1] if opened else None][-_SEEN:])
@@ -61,13 +64,12 @@ def tagged_or_all(text: str) -> str:
 
 def last_boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}` that is closed, braces matched; None if there is none."""
-    for match in reversed(list(_BOX.finditer(text))[-_TRIES:]):
-        if match["bare"]:
-            return match["bare"]
-        end = _closing(text, match.end())
-        if end is not None:
-            return text[match.end() : end]
-    return None
+    found, last = None, 0
+    for match in list(_BOX.finditer(text))[-_TRIES:]:
+        end = match.end() if match["bare"] else _closing(text, match.end())
+        if end is not None and match.start() >= last:  # A box within a box is a part of it.
+            found, last = match["bare"] or text[match.end() : end], end
+    return found
 
 
 def bare_answer(text: str, *, is_option: bool = False) -> str:
@@ -111,7 +113,7 @@ def _tagged(text: str) -> str | None:
     begin, found = None, None
     for tag in _ANSWER.finditer(text):
         if begin is not None and tag[1]:
-            found = text[begin : tag.start()]
+            found = _TAG.sub("\n", text[begin : tag.start()])
         begin = None if tag[1] else tag.end()
     return found
 

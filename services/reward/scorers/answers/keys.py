@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headrace.services.reward.scorers.answers.answers import find_answer
+from headrace.services.reward.scorers.answers.answers import WIDE, find_answer
 
 _MARKS = ("####", "\\boxed", "</answer>")
 
@@ -21,7 +21,7 @@ def key_text(value: object) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"the answer is a {type(value).__name__}; text or a number is needed")
-    text = str(value).strip()
+    text = str(value).translate(WIDE).strip()
     if any(mark in text for mark in _MARKS):
         found = find_answer(text)
         text = found.text if found is not None else ""

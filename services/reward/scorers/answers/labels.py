@@ -3,7 +3,7 @@
 import re
 
 LABELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "English": (("(?:final |correct )?answer", "option", "choice"), ("is option", "is")),
+    "English": (("(?:the )?(?:final |correct )?answer", "option", "choice"), ("is option", "is choice", "is")),
     "German": (("Antwort",), ("ist", "lautet")),
     "French": (("r\u00e9ponse", "r\u00e9ponse finale"), ("est",)),
     "Spanish": (("respuesta", "respuesta correcta", "respuesta final"), ("es",)),
@@ -17,13 +17,14 @@ LABELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Language -> nouns, of which one is followed by a colon, an equals sign or one of the verbs."""
 _SHORT = "A"
 """The label of a dialogue, `A: 18`, at the begin of a line."""
-_SIGN = r"[ \t*_]*[:=\uff1a]"
+_SIGN = r"[ \t*_]*[:=]"
 
 
 def _pattern(short: str) -> "re.Pattern[str]":
     words = []
     for nouns, verbs in LABELS.values():
-        verb = rf"|[ \t]*(?:{'|'.join(verbs)})(?![^\W\d_]*[a-z])(?:{_SIGN})?" if verbs else ""
+        goes_on = "(?![a-z'\u2019])" if nouns[0].lower() < "\u0400" else ""
+        verb = rf"|[ \t]*(?:{'|'.join(verbs)}){goes_on}(?:{_SIGN})?" if verbs else ""
         words.append(rf"(?:{'|'.join(nouns)})(?:{_SIGN}{verb})")
     # Latin words end where a letter of theirs would go on; Chinese is written without spaces.
     return re.compile(rf"(?<![a-z])(?:{'|'.join(words)}){short}", re.IGNORECASE)

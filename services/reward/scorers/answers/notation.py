@@ -24,7 +24,9 @@ _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:(?:\\[,;:! ]|~|\{,\}|[\u00a0\u2
 """Thousands."""
 _FENCE = re.compile(r"\\[()\[\]]|\\(?:left|right|displaystyle|limits|bigl?|bigr)(?![A-Za-z])")
 _SPACE = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
-_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|operatorname|mbox|textrm)\s?\{([^{}]*)\}")
+_TEXT = re.compile(
+    r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|operatorname|mbox|textrm)\s?\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
 _FRACTION = re.compile(r"\\[dtc]?frac\s?(?:\{([^{}]+)\}\s?\{([^{}]+)\}|(\d)\s?(\d)|(\d)\s?\{([^{}]+)\})")
 _REPEATING = re.compile(r"(?<!\d)(\d{0,12})\.(\d{0,12})\\(?:overline|bar|dot)\s?(?:\{(\d{1,12})\}|(\d))")
 _DEGREES = re.compile(r"\s?(?:\^?\s?\{?\\circ(?![A-Za-z])\}?|\u00b0)\s?([CF]\b)?")
@@ -85,9 +87,10 @@ _EMPTY = (
 )
 NOTATIONS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(rf"\s*(?:\\text\{{)?\s*(?:{_EMPTY})\s*\}}?\s*", re.IGNORECASE), r"\\emptyset"),
-    (re.compile(r"\](\s*[^\[\](){}]+,[^\[\](){}]+)\["), r"(\1)"),
-    (re.compile(r"\](\s*[^\[\](){}]+,[^\[\](){}]+)\]"), r"(\1]"),
-    (re.compile(r"\[(\s*[^\[\](){}]+,[^\[\](){}]+)\["), r"[\1)"),
+    (re.compile(r"\]([^\[\]]+,[^\[\]]+)\["), r"(\1)"),
+    (re.compile(r"\]([^\[\]]+,[^\[\]]+)\]"), r"(\1]"),
+    (re.compile(r"\[([^\[\]]+,[^\[\]]+)\["), r"[\1)"),
+    (re.compile(r"^\s*[A-Za-z]\s*(?:\\in(?![A-Za-z])|\u2208)\s*"), ""),
 ]
 """Notations for one thing, each with the one that the verifier reads: no solution, intervals in the other style."""
 _TYPED: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [

@@ -49,29 +49,36 @@ class Number:
     unit: Unit = NO_UNIT
 
 
-def read_number(piece: str) -> Number | None:
-    """The number that a piece of text is, with sign, unit, currency or name and nothing else; None if it is none."""
+def read_number(piece: str, context: str = "") -> Number | None:
+    """The number that a piece of text is, with sign, unit, currency or name and nothing else; None if it is none.
+
+    `context`: a text whose words may stand behind it, see `read_unit`.
+    """
     text = _SPACED.sub(lambda match: match.group().replace(" ", ""), plain_notation(piece).strip().rstrip(".:;, "))
     before, text = text, without_chain(text)
     match = _WHOLE.fullmatch(text[1:-1] if text.startswith("(") and text.endswith(")") else text)
-    found = _number(match) if match is not None else None
+    found = _number(match, context) if match is not None else None
     return found if found is None or "=" not in before or _is_one_value(before, found) else None
 
 
 def _is_one_value(chain: str, result: Number) -> bool:
     """Whether each side of an equation that is a number is that to which it comes: `41 = 42` gives none."""
     sides = [_WHOLE.fullmatch(side.strip()) for side in chain.split("=")[:-1]]
-    numbers = [number for side in sides if side is not None and (number := _number(side)) is not None]
+    numbers = [number for side in sides if side is not None and (number := _number(side, chain)) is not None]
     return all(same_number(number, result) for number in numbers)
 
 
-def read_ratio(piece: str) -> tuple[int, ...] | None:
-    """The lowest terms of a ratio (`6:4` or `6 to 4` is 3, 2), or of a time of the day; None if a piece is neither."""
+def read_ratio(piece: str, context: str = "") -> tuple[tuple[int, ...], Unit] | None:
+    """The lowest terms of a ratio (`6:4` or `6 to 4` is 3, 2) or of a time of the day, and what stands behind it.
+
+    None if a piece is neither. `context` as in `read_number`.
+    """
     match = _RATIO.fullmatch(plain_notation(piece).strip())
-    if match is None or read_unit(match["unit"]) is None:
+    unit = None if match is None else read_unit(match["unit"], context)
+    if match is None or unit is None:
         return None
     parts = [int(part) for part in re.findall(r"\d+", match[1])]
-    return tuple(part // (math.gcd(*parts) or 1) for part in parts)
+    return tuple(part // (math.gcd(*parts) or 1) for part in parts), unit
 
 
 def without_chain(text: str) -> str:
@@ -130,8 +137,8 @@ def _rounded(value: Fraction) -> Fraction:
     return round(value, places)
 
 
-def _number(match: "re.Match[str]") -> Number | None:
-    size, unit = _size(match), read_unit(match["unit"])
+def _number(match: "re.Match[str]", context: str) -> Number | None:
+    size, unit = _size(match), read_unit(match["unit"], context)
     if size is None or unit is None:
         return None
     word = "million" if match["scale"] == _MEGA else (match["scale"] or "").lower()

@@ -65,21 +65,24 @@ _SHORTHAND = (
     (re.compile(r"(?<!\w)k(?:ph|mh)(?!\w)"), "km/h"),
     (re.compile(r"(?<!\w)sq(?:uare|\.)?\s+([a-z]+)"), r"\1^2"),
     (re.compile(r"(?<!\w)cu(?:bic|\.)?\s+([a-z]+)"), r"\1^3"),
+    (re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1/\2"),
     (re.compile(r"\s+squared(?!\w)"), "^2"),
     (re.compile(r"\s+cubed(?!\w)"), "^3"),
 )
 _OTHERS = (
-    "or and to times than minus plus not but maybe perhaps divided multiplied over through versus is are was wrong "
-    "incorrect factorial halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths "
-    "hundred dozen dozens score squared cubed no wait pi inf infty"
+    "or and not but maybe perhaps wrong incorrect no factorial half halves third thirds quarter quarters fourths "
+    "fifths sixths sevenths eighths ninths tenths hundredths thousandths hundred dozen dozens score squared cubed "
+    "lakh crore quadrillion inf infty"
 )
 FUNCTIONS = ("sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt")
-"""What makes another number of the one before it, or leads to a second one."""
+"""What makes another number of the one before it."""
 _OTHER = frozenset([*_OTHERS.split(), *FUNCTIONS, *SCALES])
-_NOUNS = 4
-_NOUN = re.compile(r"[A-Za-z]{3,}(?:['\u2019-][A-Za-z]+)*|a|[AP]M|[^\W\d_A-Za-z]+")
-_GLUED = re.compile(r"[^\W\d_A-Za-z].*")
-"""A word that stands at its number without a space, in a script that has none."""
+_NOUN = re.compile(
+    r"[A-Za-z]{3,}(?: (?:a|an|per) [A-Za-z]{3,})?|[AP]M|(?![\u4e07\u4ebf\u5343\u767e\u5341\u5146\u534a])[\u4e00-\u9fff]"
+)
+"""What is counted, of which nothing else is known; a Chinese measure word, but for those that are numbers."""
+_MOST = 60
+"""Characters of words of the context."""
 _FACTOR = re.compile(r"([^\W\d_]+)\.?(?:\^?\{?(-?[1-3])\}?)?")
 
 
@@ -117,19 +120,20 @@ def _known() -> dict[str, tuple[str, Fraction]]:
 _KNOWN = _known()
 
 
-def read_unit(text: str) -> Unit | None:
-    """The unit that a text behind a number is, or the few words that name what is counted; None if it is neither.
+def read_unit(text: str, context: str = "") -> Unit | None:
+    """The unit that a text behind a number is, or what is counted; None if it is neither.
 
-    Volumes are cubes of lengths: a litre is 1/1000 of a cubic metre.
+    That is one word (`apples`, `apples a day`), or what stands in the `context` too: the key, or the question. Volumes
+    are cubes of lengths: a litre is 1/1000 of a cubic metre.
     """
     bare = text.strip()
     measured = _measure(bare) if bare else NO_UNIT
     if measured is not None:
         return measured
-    words = re.split(r"[\s/]+", bare)
-    if len(words) > _NOUNS or not all(map(_NOUN.fullmatch, words)) or {word.lower() for word in words} & _OTHER:
+    is_apart = bare != text or not bare[0].isascii()
+    if not is_apart or len(bare) > _MOST or re.search(r"[\d=]", bare) or {*bare.lower().split()} & _OTHER:
         return None
-    return Unit(noun=bare) if bare != text or _GLUED.fullmatch(bare) else None
+    return Unit(noun=bare) if _NOUN.fullmatch(bare) or bare.casefold() in context.casefold() else None
 
 
 def _measure(text: str) -> Unit | None:

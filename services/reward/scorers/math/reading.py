@@ -16,10 +16,14 @@ from headrace.services.reward.scorers.answers.units import FUNCTIONS, NO_UNIT, U
 from headrace.services.reward.scorers.math.prompt import is_restated, tokens_of
 
 _OPTION = re.compile(r"\(?([A-Z])\)?[.:]?")
-_OPTION_WITH_TEXT = re.compile(r"(?:\(([A-Z])\)[.:]?|([A-Z])[.)]|([A-Z])\s+[-\u2013])\s+(?!.*\b[A-Z]\b).+", re.DOTALL)
+_OTHER_OPTION = r"\([A-Za-z]\)|\b[A-Za-z][.)](?:\s|$)|\b(?!I\b|A\s[a-z])[A-Z]\b|(?:\bor|\band|/)\s*\(?[A-Za-z]\b(?!\w)"
+_OPTION_WITH_TEXT = re.compile(
+    rf"(?:\(([A-Z])\)[.:]?|([A-Z])[.)]|([A-Z])\s+[-\u2013]|([A-Z]),)\s+(?!.*(?:{_OTHER_OPTION})).+", re.DOTALL
+)
 _BASED = re.compile(r"([0-9A-Z]+)_(\d+)")
 _TAIL = re.compile(
-    r"(?P<unit>(?:\\[,;: ]|\s)*\\(?:text|mathrm|mbox)\s?\{(?!\s*(?:or|and)\s*\})[^{}]*\}(?:\^\{?[23]\}?)?)\s*$"
+    r"(?P<unit>(?:\\[,;: ]|\s)*\\(?:text|mathrm|mbox)\s?\{(?!\s*(?:or|and)\s*\})[^{}]*\}(?:\^\{?[23]\}?)?"
+    r"|(?<=[\w})])\s+[A-Za-z]{2,}(?:[ /][A-Za-z]+)?(?:\^\{?[23]\}?)?)\s*$"
 )
 _COMMAND = re.compile(
     r"\\(?:begin|end)\{\w+\*?\}|\\(?:text|mathrm|mbox|operatorname)\s?\{[^{}]*\}|\\[A-Za-z]+|_\{?[A-Za-z]+\}?"
@@ -73,7 +77,7 @@ def read_key(value: object) -> ReferenceAnswer:
         raise ValueError(f"the answer {text[:80]!r} has braces that do not match")
     option = _OPTION.fullmatch(bare_answer(plain_notation(text), is_option=True))
     formula, unit = _without_unit(bare_answer(text, is_option=True))
-    number = read_number(text)
+    number = read_number(text, text)
     return ReferenceAnswer(text, bare(text), number, option[1] if option else "", as_latex(formula), unit)
 
 
@@ -89,11 +93,13 @@ def read_said(completion: str, key: ReferenceAnswer, prompt: str = "", place: Pl
         return _one_of_options(text, key)
     if key.number is not None:
         return _number(text, key.number, prompt)
-    ratio, based = read_ratio(key.text), _BASED.fullmatch(key.bare)
+    ratio, based = read_ratio(key.text, key.text), _BASED.fullmatch(key.bare)
     if ratio is not None:
-        number = read_number(text)
-        same = len(ratio) == 2 and ratio[1] and number is not None and number.value * ratio[1] == ratio[0]
-        return ExtractedAnswer(text, bool(same) or read_ratio(text) == ratio)
+        said, number = read_ratio(text, prompt), read_number(text, prompt)
+        if said is not None:
+            return ExtractedAnswer(text, said[0] == ratio[0] and ratio[1].is_met_by(said[1]))
+        terms = ratio[0] if len(ratio[0]) == 2 and ratio[0][1] else None
+        return ExtractedAnswer(text, bool(terms and number and number.value * terms[1] == terms[0]))
     if based is not None:
         return ExtractedAnswer(text, re.sub(r"\((?:in)?base(\d+)\)", r"_\1", bare(text)) in (key.bare, based[1]))
     if is_words(key.text):
@@ -105,9 +111,10 @@ def read_said(completion: str, key: ReferenceAnswer, prompt: str = "", place: Pl
 def bare(text: str) -> str:
     """A text without what changes nothing: white space, decorations, case of words, brackets around one letter."""
     text = one_notation(bare_answer(text, is_option=True).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac"))
-    text = re.sub(r"_\{(\w+)\}", r"_\1", "".join(plain_notation(text).split())).rstrip(".")
+    text = re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", plain_notation(text).strip())  # `3 1/2` is not `31/2`.
+    text = re.sub(r"_\{(\w+)\}", r"_\1", text).rstrip(".")
     text = re.sub(r"\(([A-Za-z])\)", r"\1", text) if len(text) == len("(A)") else text
-    return text.casefold() if text.isalpha() and len(text) > 1 else text
+    return text.casefold() if text.replace(" ", "").isalpha() and len(text) > 1 else text
 
 
 def is_words(text: str) -> bool:
@@ -142,7 +149,7 @@ def _one_of_options(text: str, key: ReferenceAnswer) -> ExtractedAnswer:
 
 def _number(text: str, wanted: Number, prompt: str) -> ExtractedAnswer:
     """Where the key is a number the answer is one, written out: what is left to be worked out is none."""
-    found = read_number(text)
+    found = read_number(text, prompt)
     if found is not None and found.is_worked_out:
         return ExtractedAnswer(text, same_number(wanted, found))
     if found is None and not _is_formula(text):
@@ -182,5 +189,7 @@ def _is_bracketed(text: str) -> bool:
 def _without_unit(text: str) -> tuple[str, Unit]:
     r"""A formula and the unit in `\text{}` at its end."""
     tail = _TAIL.search(text)
-    unit = None if tail is None else read_unit(" " + plain_notation(tail["unit"]))
-    return (text, NO_UNIT) if tail is None or unit is None else (text[: tail.start()], unit)
+    unit = None if tail is None else read_unit(" " + plain_notation(tail["unit"]), tail["unit"])
+    if tail is None or unit is None or not (unit.powers or "\\" in tail["unit"]):
+        return text, NO_UNIT
+    return text[: tail.start()], unit

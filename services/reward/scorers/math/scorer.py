@@ -171,7 +171,7 @@ class MathScorer(Scorer):
 
 
 def _is_for_verifier(key: ReferenceAnswer) -> bool:
-    return key.number is None and not key.option and not is_words(key.text) and read_ratio(key.text) is None
+    return key.number is None and not key.option and not is_words(key.text) and read_ratio(key.text, key.text) is None
 
 
 def _reason(said: ExtractedAnswer) -> str:

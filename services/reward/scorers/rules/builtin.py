@@ -34,14 +34,15 @@ def _numeric(sample: Sample, *, answer: str = "answer", tolerance: float = 0.0, 
     Raises ValueError if the row's answer is no number: the row is broken, not the completion.
     """
     text = key_text(column(sample.columns, answer))
-    wanted = read_number(text)
+    wanted = read_number(text, text)
     if wanted is None:
         raise ValueError(f"the answer {text[:80]!r} holds no number")
     found = find_answer(sample.completion, place=place)
-    said = None if found is None else read_number(found.text)
+    said = None if found is None else read_number(found.text, sample.prompt)
     if said is None:
         return NO_ANSWER
-    return float(said.is_worked_out and (abs(said.value - wanted.value) <= tolerance or same_number(wanted, said)))
+    is_near = said.scale == wanted.scale and said.unit == wanted.unit and abs(said.value - wanted.value) <= tolerance
+    return float(said.is_worked_out and (is_near or same_number(wanted, said)))
 
 
 def _boxed(sample: Sample, *, answer: str = "answer") -> float | Verdict:

@@ -34,6 +34,8 @@ async def test_numeric_compares_values_not_spellings() -> None:
     answer = "Some steps <<2*9=18>>\n#### 18"
     assert await value("numeric", "The answer is $18.00", answer=answer) == 1.0
     assert await value("numeric", "Answer: 19", answer=answer) == 0.0
+    assert [await value("numeric", said, answer="5 m") for said in ("5 m", "5 km", "5")] == [1.0, 0.0, 0.0]
+    assert await value("numeric", "18M", answer="18") == 0.0
     assert await value("numeric", "18.4", {"tolerance": 0.5}, answer=answer) == 1.0
     assert (await verdict("numeric", "It is 18, I think", answer=answer)).parts == {"no_answer": 1.0}
 

@@ -168,3 +168,13 @@ def test_a_parquet_file_gives_the_same_prompt(tokenizer: Any, tmp_path: Path) ->
     prompt = prompt_of(first, settings)
     seen = PromptRenderer(tokenizer, settings).ask("p", prompt.content, prompt.tools).seen
     assert sorted(seen.text) == sorted(rl(tokenizer, row))
+
+
+def test_messages_as_json_text_are_the_messages_and_other_text_stays_text(tokenizer: Any) -> None:
+    renderer = PromptRenderer(tokenizer, DataTable(path="x"))
+    row = DataRow("here", {"prompt": [USER], "answer": "2"})
+    written = DataRow("here", {"prompt": json.dumps([USER]), "answer": "2"})
+    both = [prompt_of(one, DataTable(path="x")) for one in (row, written)]
+    first, second = (renderer.ask(one.place, one.content, one.tools).seen.text for one in both)
+    assert first == second
+    assert prompt_of(DataRow("here", {"prompt": "[1, 2]", "answer": "2"}), DataTable(path="x")).content == "[1, 2]"

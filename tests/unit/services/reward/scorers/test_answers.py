@@ -38,7 +38,16 @@ FOUND: list[tuple[str, str | None, str]] = [
     ("`18`", "18", "line"),
     (r"\boxed{\{1, 2\}} }", r"\{1, 2\}", "box"),
     (r"is \boxed 23.", "23", "box"),
+    ("\\boxed{41, \\boxed{42}}", "41, \\boxed{42}", "box"),
+    ("<Answer> The answer is 42 </ANSWER >", "42", "tag"),
+    ("<answer>42<|im_end|></answer>", "42", "tag"),
+    ("Answer: 42</s>", "42", "label"),
+    ("Answer: 42<\uff5cend\u2581of\u2581sentence\uff5c>", "42", "label"),
+    ("The answer is choice B", "B", "label"),
     # Other languages.
+    ("\u7b54\u6848\u662fC", "C", "label"),
+    ("\u7b54\u6848\uff1a\uff0842\uff09\u3002", "(42)", "label"),
+    ("\u7b54\u3048\uff1a42\u3002", "42", "label"),
     ("\u6240\u4ee5\uff0c\u7b54\u6848\u662f42\u3002".replace("\u3002", ""), "42", "label"),
     ("\u7b54\u6848\uff1a42", "42", "label"),
     ("La respuesta es 42.", "42", "label"),
@@ -72,7 +81,28 @@ def test_a_box_ends_at_its_own_brace() -> None:
     assert last_boxed("none") is None
 
 
-KEYS = ["A", "B", "C", "41", "42", "-42", "1/2", "Paris", "London", "yes", "no", "5 km", "3:4", "2516_8", "1800"]
+KEYS = [
+    "A",
+    "B",
+    "C",
+    "41",
+    "42",
+    "-42",
+    "1/2",
+    "31/2",
+    "3 1/2",
+    "12",
+    "1 2",
+    "4241",
+    "Paris",
+    "London",
+    "yes",
+    "no",
+    "5 km",
+    "3:4",
+    "2516_8",
+    "1800",
+]
 JOINS = [
     " or ",
     " and ",

@@ -16,12 +16,13 @@ NUMBERS: dict[str, int | Fraction] = {
     "1\\frac{1}{2} hours": Fraction(3, 2), "2\u215e": Fraction(23, 8),
     "1{,}800": 1800, "10\\,000": 10000, "10 000": 10000, "30^\\circ": 30, "USD 18": 18, "18 apples a day": 18,
     "18 km/h": 18, "18\u5143": 18,
-    "18 \u4e2a\u82f9\u679c": 18, "about 18": 18, "(18)": 18, "0.\\overline{3}": Fraction(1, 3),
+    "about 18": 18, "(18)": 18, "0.\\overline{3}": Fraction(1, 3),
     "5\u00b2 = 25": 25, "9" * 1400: int("9" * 1400),
 }  # fmt: skip
 NONE = [
     "", "no number", "3/0", "1e999999", "9" * 5000, "3x", "18xy", "x + 2", "2\\sqrt{3}", "18 or 20", "18 and 20",
-    "(1, 2)",
+    "(1, 2)", "42\u4e07", "42\u5206\u4e4b\u4e00", "42 crore", "42 mod five", "42 below zero", "42 or",
+    "42 \u0438\u043b\u0438",
     "x^2 = 4", "3:4", "2\\pi", "5 - 3", "18 (20)", "18 squared", "18 thirds", "2 dozen", "18 is wrong",
     "18. No wait, 19",
     "18, not 17", "5 feet 6 inches", "the 18th of May", "not 18", "41 = 42", "5!", "\\pm 5", "- 18x",
@@ -52,7 +53,8 @@ def test_what_is_more_or_less_than_a_number_is_none(piece: str) -> None:
         ("5 km", "5000 m", True), ("5 km", "5 kilometers", True), ("5 km", "5 miles", False), ("5 km", "5", False),
         ("36 km/h", "10 m/s", True), ("60 mph", "60 miles per hour", True), ("12\\text{ cm}^2",
         "12 square centimeters", True),
-        ("12 cm^2", "12 cm", False), ("1 L", "1000 cm\u00b3", True), ("2 hours", "120 minutes", True), ("1 inch",
+        ("12 cm^2", "12 cm", False), ("5 m/s", r"5\,\mathrm{m\,s^{-1}}", True), ("5 m/s", r"5 \frac{m}{s}", True),
+        ("1 L", "1000 cm\u00b3", True), ("2 hours", "120 minutes", True), ("1 inch",
         "2.54 cm", True),
         ("20^\\circ C", "20 degrees Celsius", True), ("20^\\circ C", "20^\\circ F", False), ("18", "18 km", True),
         # What is counted, money and degrees may be left away, but are not others.
@@ -74,11 +76,15 @@ def test_a_fraction_is_read_in_every_spelling(value: Fraction) -> None:
     assert {found.value for text in texts if (found := read_number(text)) is not None} == {value}
 
 
+def test_words_behind_a_number_are_one_or_those_of_the_question() -> None:
+    assert read_number("18 chocolate chip cookies") is None
+    assert read_number("18 chocolate chip cookies", "How many chocolate chip cookies are left?") is not None
+    assert read_number("18 \u4e2a\u82f9\u679c", "\u6709\u591a\u5c11 \u4e2a\u82f9\u679c?") is not None
+    assert read_number("18 squared", "What is 18 squared?") is None
+
+
 def test_ratios_and_times_are_read_in_lowest_terms() -> None:
-    assert [read_ratio(text) for text in ("3:4", "6 : 8", "3 to 4", "7:30 PM", "34")] == [
-        (3, 4),
-        (3, 4),
-        (3, 4),
-        (7, 30),
-        None,
-    ]
+    found = [read_ratio(text) for text in ("3:4", "6 : 8", "3 to 4", "7:30 PM", "34")]
+    assert [one and (one[0], one[1].noun) for one in found] == [
+        ((3, 4), ""), ((3, 4), ""), ((3, 4), ""), ((7, 30), "PM"), None,
+    ]  # fmt: skip
