@@ -85,7 +85,7 @@ def metrics_row(step: int, draw: random.Random) -> dict[str, float | int | bool]
         "replayed": False, "incarnation": 1, "loss": draw.gauss(0.0, 0.01), "logprob_gap_max": abs(draw.gauss(0, 1e-5)),
         "kl": abs(draw.gauss(0, 0.01)), "entropy": 0.5 * (1 - 0.7 * rise) + draw.gauss(0, 0.01),
         "policy_kl": abs(draw.gauss(0, 0.01)), "clip_fraction": abs(draw.gauss(0.02, 0.01)),
-        "canary_gap": abs(draw.gauss(0, 1e-6)),
+        "canary_gap": 1e-6 * (1 + step % 3),
         "logprob_gap_mean": abs(draw.gauss(0, 1e-6)), "mismatch_kl_k1": draw.gauss(0, 0.01),
         "mismatch_ess": 1 - abs(draw.gauss(0, 0.02)), "grad_norm": 1 + 0.3 * draw.random(), "learning_rate": 1e-4,
         "skipped": 0.0, "updates": 1.0, "kept_share": 1.0, "kl_coef": 0.0, "groups": 16, "rollouts": 64, "abstained": 0,
