@@ -178,7 +178,7 @@ CASES: dict[str, Case] = {
         fires={"headrace_trainer_logprob_gap_mean_nats": "0.2x40"},
         also={
             "no token was compared": {
-                "headrace_trainer_logprob_gap_mean_nats": "NaNx40",
+                "headrace_trainer_logprob_gap_mean_nats": " ".join(["NaN"] * 40),
                 "headrace_trainer_canary_gap_nats": "0.4x40",
             }
         },
