@@ -1,7 +1,8 @@
 """A run of episodes whose environment worker reaches the replica, and it alone, through a proxy.
 
-gRPC's own variables lead there: a worker's channels go by CONNECT through `grpc_proxy`, except those to the host that
-`no_grpc_proxy` names. The orchestrator has that name, the replica is announced by its address.
+gRPC's own variables lead there, which the worker obeys by `site/sitecustomize.py` alone: its channels go by CONNECT
+through `grpc_proxy`, except those to the host that `no_grpc_proxy` names. The orchestrator has that name, the replica
+is announced by its address.
 """
 
 import time
@@ -24,6 +25,7 @@ BREAKING = (Refuse, Reset, Cut, BlackHole)
 _ENDURED_S = 2.5
 """For which a fault stays, at least: beyond the pause before a replica that did not answer is asked again (1 s)."""
 _WEIGHTS = "weights"
+_SITE = str(Path(__file__).parent / "site")
 
 
 class PlayedBetween(ProxiedRun):
@@ -32,7 +34,7 @@ class PlayedBetween(ProxiedRun):
     def __init__(self, folder: Path, *, steps: int = STEPS) -> None:
         self._orchestrator = free_port()
         proxy = FaultProxy(None)
-        leads = {"grpc_proxy": f"http://127.0.0.1:{proxy.port}", "no_grpc_proxy": "localhost"}
+        leads = {"grpc_proxy": f"http://127.0.0.1:{proxy.port}", "no_grpc_proxy": "localhost", "PYTHONPATH": _SITE}
         run = played_run(folder / "tiny", steps=steps)
         super().__init__(run, folder, steps=steps, plays=True, variables={ENVIRONMENT: leads})
         self.proxies = {TURNS: proxy}
