@@ -4,11 +4,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.wire.rundir.events import read_events
 from tests.chaos.failpoints.armed_run import SCORED, ArmedRun
 from tests.chaos.failpoints.campaign import Outcome, Strike
 from tests.chaos.failpoints.verdicts import lost_and_doubled
-from tests.chaos.faults.live import EMPTIED, OF_SERVICES, OF_THE_BROKER
+from tests.chaos.faults.live import OF_SERVICES, OF_THE_BROKER
 from tests.chaos.proxy.between import BROKER, JUDGE, ORCHESTRATOR, Between
 from tests.chaos.proxy.faults import BlackHole, Cut, Delay, Duplicate, Fault, Hold, Refuse, Reset, Throttle
 
@@ -50,8 +49,6 @@ def disturbed(folder: Path, faults: Sequence[str], steps: int) -> Outcome:
     verdict = armed.run.check()
     outcome.weights_sha256 = verdict["weights_sha256"]
     outcome.lost, outcome.doubled = lost_and_doubled(verdict["groups"], steps)
-    again = any(event["event"] == "issued" and event["attempt"] for event in read_events(armed.run.run_dir))
-    assert again or EMPTIED not in faults, "nothing was in flight when the broker lost everything"
     return outcome
 
 
