@@ -8,7 +8,6 @@ import pytest
 from headrace.services.orchestrator.publication.quarantine import MOST_UNPROVEN
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.service import OrchestratorServicer
-from headrace.wire.errors import ContractError
 from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.message_pb2 import PolicyVersion
@@ -85,9 +84,3 @@ async def test_groups_in_a_row_under_weights_that_the_trainer_never_had_are_a_re
     await report(run, MOST_UNPROVEN)
     assert (await beat(run, 1, 4)).HasField("disown")
     assert len(quarantined(run)) == 3
-
-
-async def test_a_report_of_more_replicas_than_there_can_be_is_refused(run: Run) -> None:
-    rows = {f"r{number}": 1 for number in range(5000)}
-    with pytest.raises(ContractError, match="too_many"):
-        await run.report(pb.ReportProgressRequest(incarnation=1, version=4, unproven=rows))

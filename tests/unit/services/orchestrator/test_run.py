@@ -59,15 +59,6 @@ async def test_the_trainer_hears_on_how_many_gpus_the_replicas_are_if_all_have_s
     assert (await run.report(report)).rollout_gpus == 0
 
 
-async def test_a_stop_that_was_done_is_done_for_the_next_life_of_the_orchestrator(office: Office) -> None:
-    run = run_of(office)
-    await run.register_trainer(trainer("t1"))
-    run.state.operator_requests.stop(True)
-    await run.report(pb.ReportProgressRequest(incarnation=1, stopped=True))
-    office.build()
-    assert run_of(office).state.phase is RunPhase.STOPPED
-
-
 async def test_a_stop_that_a_new_start_ends_is_told(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
@@ -90,17 +81,6 @@ async def test_the_end_of_a_run_is_the_last_word_of_every_life_that_follows(offi
     again.repeat_end()
     told = [event for event in read_events(office.path) if event["event"] == "run_ended"]
     assert [one.get("again", False) for one in told] == [False, True]
-
-
-def test_a_drain_is_not_for_another_replica_of_that_name(office: Office) -> None:
-    run = run_of(office)
-    run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="1"))
-    run.state.operator_requests.drain("r", True, "1")
-    run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="1"))
-    run.look(0.0)
-    assert run.state.operator_requests.drained
-    run.register_replica(pb.RegisterReplicaRequest(replica_id="r", boot_id="2"))
-    assert not run.state.operator_requests.drained
 
 
 async def test_a_replica_hears_which_of_its_groups_have_a_fate_and_the_trainer_where_the_awaited_one_is(

@@ -10,7 +10,7 @@ import pytest
 from headrace.services.orchestrator.annotation import annotation_service as service_module
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.votes import VoteStore
-from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.errors import WaitTimeoutError
 from tests.annotation import write_run
 
 
@@ -49,29 +49,6 @@ async def test_an_opening_that_outlasts_its_asker_serves_the_next(
     VoteStore(tmp_path).close()
 
 
-async def test_closing_while_it_opens_lets_the_votes_go(
-    slow: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = AnnotationService(tmp_path)
-    with pytest.raises(WaitTimeoutError):
-        await service.ask(lambda votes: votes.summary())
-    monkeypatch.setattr(service_module, "_DISK_S", 10.0)
-    asyncio.get_running_loop().call_later(0.05, slow.set)
-    await service.close()
-    VoteStore(tmp_path).close()
-
-
-async def test_after_a_failed_opening_the_next_asker_tries_again(tmp_path: Path) -> None:
-    other = VoteStore(write_run(tmp_path))
-    service = AnnotationService(tmp_path)
-    for _ in range(2):
-        with pytest.raises(ConfigError, match="already served"):
-            await service.ask(lambda votes: votes.summary())
-    other.close()
-    assert (await service.ask(lambda votes: votes.summary())).votes == 0
-    await service.close()
-
-
 async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,12 +70,3 @@ async def test_a_vote_that_comes_while_the_ranked_pairs_are_written_is_written_t
     go.set()
     await asyncio.wait_for(again.wait(), 60)
     await service.close()
-
-
-async def test_closing_a_service_that_could_not_open_is_quiet(tmp_path: Path) -> None:
-    other = VoteStore(write_run(tmp_path))
-    service = AnnotationService(tmp_path)
-    with pytest.raises(ConfigError):
-        await service.ask(lambda votes: votes.summary())
-    await service.close()
-    other.close()

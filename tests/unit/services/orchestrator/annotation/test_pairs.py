@@ -4,10 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-import pytest
-
-from headrace.services.orchestrator.annotation import pair_store as store_module
 from headrace.services.orchestrator.annotation.ballots import Ballots
 from headrace.services.orchestrator.annotation.pair_store import PairStore
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, pairs_of_step
@@ -83,46 +79,12 @@ def test_a_step_that_is_written_anew_has_its_new_pairs(tmp_path: Path) -> None:
     assert new != old and store.pair(new) is not None and store.pair(old) is None
 
 
-def test_a_broken_step_file_is_passed_over(tmp_path: Path) -> None:
-    write_step(tmp_path, 1, [["a", "b"]])
-    (tmp_path / "rollouts" / "step-000002.parquet").write_bytes(b"PAR1 no")
-    store = PairStore(tmp_path)
-    store.look()
-    assert len(list(store.newest())) == 1
-
-
 def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"], ["c", "d"]])
     write_prompts(tmp_path, {"s0": CHAT, "s1": None})
     store = PairStore(tmp_path)
     store.look()
     assert [pair.prompt for one in store.newest() if (pair := store.pair(one))] == [tuple(CHAT), "prompt 1"]
-
-
-def test_the_prompts_are_read_for_what_is_shown_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for step in range(1, 41):
-        write_step(tmp_path, step, [["a", "b"], ["c", "d"]])
-    write_prompts(tmp_path, {"s0": CHAT, "s1": None})
-    read: list[str] = []
-    real = pq.read_table
-    monkeypatch.setattr(pq, "read_table", lambda path, **how: (read.append(path.name), real(path, **how))[1])
-    monkeypatch.setattr(store_module, "_LOOK_AT_MOST_S", 600.0)
-    store = PairStore(tmp_path)
-    store.look()
-    ids = list(store.newest())
-    assert len(ids) == 80 and "prompts.parquet" not in read
-    assert all(store.pair(one) for one in ids[:4]) and read.count("prompts.parquet") == 2
-
-
-def test_a_look_is_bounded_in_time_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for step in range(1, 4):
-        write_step(tmp_path, step, [["a", "b"]])
-    monkeypatch.setattr(store_module, "_LOOK_AT_MOST_S", 0.0)
-    store, seen = PairStore(tmp_path), []
-    for _ in range(4):
-        store.look()
-        seen.append([int(one.split("-")[0]) for one in store.newest()])
-    assert seen == [[3], [3, 2], [3, 2, 1], [3, 2, 1]]
 
 
 def test_pairs_whose_file_is_gone_are_forgotten(tmp_path: Path) -> None:

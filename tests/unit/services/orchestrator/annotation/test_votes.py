@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.services.orchestrator.annotation.ballots import Ballots
 from headrace.services.orchestrator.annotation.vote_log import VoteLog
 from headrace.services.orchestrator.annotation.votes import OtherVoteError, UnknownPairError, VoteStore
 from headrace.wire.errors import ConfigError, DataError
-from headrace.wire.rundir import atomic
 from tests.annotation import write_run, write_step
 
 
@@ -43,14 +41,6 @@ def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> 
     write_step(run_dir, 3, [["new", "newer"]])
     store._pairs._next_look = 0.0
     assert store.turn("ann").pair.step == 3
-    store.close()
-
-
-def test_pairs_that_others_have_judged_come_early_but_not_alone(run_dir: Path) -> None:
-    store = VoteStore(run_dir)
-    first = judge(store, "ann", "left", "left", "left")
-    asked = judge(store, "bob", "left", "left", "left", "left")
-    assert [one in first for one in asked] == [True, False, True, False]
     store.close()
 
 
@@ -98,18 +88,6 @@ def test_votes_outlive_the_process_and_the_rollouts(run_dir: Path) -> None:
     assert again.undo("ann", asked[0]).undone
     again.close()
     assert len(ranked(run_dir)) == 1
-
-
-def test_what_is_gone_waits_no_longer_and_what_was_judged_does(run_dir: Path) -> None:
-    store = VoteStore(run_dir)
-    judge(store, "ann", "left")
-    for path in (run_dir / "rollouts").iterdir():
-        path.unlink()
-    store._pairs._texts.clear()
-    turn = store.turn("ann")
-    assert turn.pair is None and turn.waiting == 0
-    assert store.turn("bob").waiting == 1
-    store.close()
 
 
 def test_a_torn_last_line_is_cut(run_dir: Path) -> None:
@@ -190,20 +168,6 @@ def test_the_summary_tells_people_and_agreement(run_dir: Path) -> None:
     store.close()
 
 
-def test_the_ranked_pairs_are_written_only_when_votes_have_changed(run_dir: Path) -> None:
-    store = VoteStore(run_dir)
-    judge(store, "ann", "left")
-    store.export()
-    path = run_dir / "annotations" / "pairs.jsonl"
-    path.unlink()
-    store.export()
-    assert not path.exists()
-    judge(store, "ann", "left")
-    store.export()
-    assert len(ranked(run_dir)) == 2
-    store.close()
-
-
 def test_an_append_is_on_the_disk_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = VoteLog(tmp_path)
     synced: list[int] = []
@@ -212,43 +176,3 @@ def test_an_append_is_on_the_disk_before_it_returns(tmp_path: Path, monkeypatch:
     log.append([{"kind": "vote"}])
     assert len(synced) == 1
     log.close()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"kind": "vote", "pair": "x"}',
-        '{"kind": "vote", "pair": "x", "annotator": "ann"}',
-        '{"kind": "vote", "pair": "x", "annotator": "ann", "choice": "both"}',
-        '{"kind": "vote", "pair": ["x"], "annotator": "ann", "choice": "left"}',
-        '{"kind": "undo", "pair": "x", "annotator": {}}',
-        '{"kind": "pair", "pair_id": "x"}',
-        '{"kind": "pair", "pair_id": "x", "step": 1, "group_id": "g", "sample_id": "s", "prompt": 5}',
-        '["vote"]',
-        "5",
-    ],
-)
-def test_a_line_that_lacks_something_is_named_and_the_votes_are_let_go(run_dir: Path, line: str) -> None:
-    votes = run_dir / "annotations" / "votes.jsonl"
-    votes.parent.mkdir()
-    votes.write_text(line + "\n")
-    for _ in range(2):  # The second time it is no "already served".
-        with pytest.raises(DataError, match=r"votes\.jsonl:1: not a line of votes"):
-            VoteStore(run_dir)
-    votes.unlink()
-    VoteStore(run_dir).close()
-
-
-def test_what_fails_behind_the_lock_lets_the_votes_go(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place, name in ((Ballots, "__init__"), (atomic, "sync")):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, lambda *_: _full())
-            with pytest.raises(OSError, match="full"):
-                VoteStore(run_dir)
-    store = VoteStore(run_dir)
-    judge(store, "ann", "left")
-    with monkeypatch.context() as patch:
-        patch.setattr(atomic, "write_text", lambda *_, **__: _full())
-        with pytest.raises(OSError, match="full"):
-            store.close()
-    VoteStore(run_dir).close()

@@ -46,21 +46,3 @@ def test_the_side_and_its_words(given: RunStatus, side: str, words: str) -> None
     said = bottleneck(given, paused=given.operator.paused)
     assert said.side == side and side in SIDES
     assert words in said.text
-
-
-def test_a_trainer_that_is_behind_is_told_by_its_largest_phases() -> None:
-    phases = {"wait": 50.0, "policy_update": 7.0, "reference": 2.0, "record": 0.9, "other": 0.1}
-    metrics = {"loss": 1.0, **{f"phase_seconds_{name}": seconds for name, seconds in phases.items()}}
-    behind = status(0.05, 0.6, trainer={"state": "alive", "waiting_share": 0.05, "metrics": metrics})
-    assert (
-        "Its time goes to policy update 70 %, reference 20 %. Scale the trainer"
-        in bottleneck(behind, paused=False).text
-    )
-
-
-@pytest.mark.parametrize(
-    "metrics", [{}, {"loss": 1.0}, {"phase_seconds_wait": 1.0, "phase_seconds_policy_update": 0.0}]
-)
-def test_a_trainer_that_tells_no_phases_is_told_without(metrics: dict[str, float]) -> None:
-    behind = status(0.05, 0.6, trainer={"state": "alive", "waiting_share": 0.05, "metrics": metrics})
-    assert "for credit. Scale the trainer" in bottleneck(behind, paused=False).text

@@ -37,15 +37,6 @@ async def test_each_look_brings_what_is_new(path: Path) -> None:
     assert curves.rows.row(0) == {"step": 1, "a": 0.5}
 
 
-async def test_more_rows_than_there_was_room_for(path: Path) -> None:
-    curves = Curves(path)
-    for first in range(1, 2001, 100):
-        write(path, *(row(step, float(step)) for step in range(first, first + 100)))
-        await curves.look()
-    assert len(curves.rows) == 2000
-    assert curves.rows.columns["a"].sum() == 2000 * 2001 / 2
-
-
 async def test_the_newest_line_of_a_step_counts_also_later(path: Path) -> None:
     curves = Curves(path)
     write(path, row(1), row(2), row(3))

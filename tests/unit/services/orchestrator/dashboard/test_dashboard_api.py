@@ -15,7 +15,6 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.http.pages import page_policy
-from headrace.wire.errors import ConfigError
 from headrace.wire.http import Guard
 from tests.dashboard_run import write_metrics, write_run
 from tests.http_tokens import any_role
@@ -63,21 +62,6 @@ async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx
     assert status["operator"] == {"paused": False, "stopping": False, "checkpoint_asked": False, "draining": []}
     assert (await get(http, "/api/evals"))[-1]["version"] == STEPS
     assert await get(http, "/api/replicas") == []
-
-
-async def test_what_pages_ask_for_again_and_again_makes_no_whole_status(
-    http: httpx.AsyncClient, board: Board, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status, fleet = await get(http, "/api/status"), await get(http, "/api/fleet")
-    assert {name: fleet[name] for name in ("replicas", "trainer")} == {
-        name: status[name] for name in ("replicas", "trainer")
-    }
-    assert await get(http, "/api/evals") == status["eval"]
-    made: list[str] = []
-    monkeypatch.setattr(board.source, "status", lambda: made.append("status") or status)
-    for path in ("queues", "fleet", "replicas", "evals", "runs"):
-        await get(http, f"/api/{path}")
-    assert made == []
 
 
 async def test_series_are_thinned_to_what_is_asked_for(http: httpx.AsyncClient, board: Board) -> None:
@@ -188,25 +172,6 @@ async def test_no_comparison_shows_the_password_of_a_broker(http: httpx.AsyncCli
     assert row["values"][1] == "redis://host:6379/0" and "planted" not in json.dumps(compared)
 
 
-@pytest.mark.parametrize("body", [b"[" * 4000, b'{"a":' * 800, b'{"who": NaN}', b'{"who": "\\ud800"}', b"\xff", b""])
-async def test_a_body_that_is_no_json_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
-    answer = await http.post("/api/actions/pause", content=body, headers=SAME | {"Content-Type": "application/json"})
-    assert answer.status_code == 400 and "not valid JSON" in answer.json()["error"]
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "evals.jsonl"])
-async def test_a_run_is_compared_without_a_file_that_cannot_be_read(
-    http: httpx.AsyncClient, tmp_path: Path, name: str
-) -> None:
-    write_run(tmp_path / "other", steps=50, rollouts=0, seed=1, state="stopped")
-    (tmp_path / "other" / name).unlink(missing_ok=True)
-    (tmp_path / "other" / name).mkdir()
-    compared = await get(http, "/api/compare", runs="mine,other", names="reward_mean", points=20)
-    whole, other = compared["runs"]
-    assert whole["series"]["reward_mean"]["x"] and other["name"] == "other"
-    assert not (other["evals"] if name == "evals.jsonl" else other["series"].get("reward_mean", {}).get("x"))
-
-
 async def test_what_was_missed_is_told_and_a_wide_gap_is_a_resync(board: Board) -> None:
     events = await board.missed(STEPS - 2)
     assert [one.step for one in events if one.kind == "step"] == [STEPS - 1, STEPS]
@@ -226,23 +191,3 @@ async def test_a_step_is_told_when_it_is_written(board: Board) -> None:
         heard += [text] if "event: step" in text else []
     assert [text.partition("\n")[0] for text in heard] == [f"id: s{STEPS + 1}", f"id: s{STEPS + 2}"]
     assert json.loads(heard[0].partition("data: ")[2])["step"] == STEPS + 1
-
-
-async def test_a_look_that_fails_is_tried_again(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
-
-    async def look() -> list[Any]:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
-            raise RuntimeError("a disk that lies")
-        return []
-
-    monkeypatch.setattr(board.files.evals, "look", look)
-    while looks < 2:
-        await asyncio.sleep(0.01)
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a run directory"):
-        EndedRun(Files.of(tmp_path, tmp_path))

@@ -51,11 +51,6 @@ def test_a_damaged_line_costs_only_itself(reader: str) -> None:
     assert list(parse_rows(data).steps) == [1]
 
 
-def test_nothing_but_damage_is_no_row(reader: str) -> None:
-    assert len(parse_rows(b"nothing\n")) == 0
-    assert len(parse_rows(b'{"other": 1}\n')) == 0
-
-
 def test_what_is_infinite_is_not_there(reader: str) -> None:
     rows = parse_rows(b'{"step": 1, "a": Infinity, "b": 1}\n')
     assert shown(rows) == [{"step": 1, "b": 1.0}]

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 
 from headrace.services.orchestrator.dashboard.ended import EndedRun
@@ -46,30 +45,6 @@ def publication(t: float, **fields: Any) -> dict[str, Any]:
     return event(t, "publication", **{"members": [], "phases": [], "seconds": 0.5} | fields)
 
 
-async def test_publications_do_not_push_out_what_operators_did(tmp_path: Path) -> None:
-    write(tmp_path, "orchestrator-a", event(1.0, "operator_action"))
-    write(tmp_path, "orchestrator-a", *(publication(2.0 + n, version=n) for n in range(3000)))
-    log = RunLog(tmp_path)
-    await log.look()
-    assert log.newest(5000)[-1].event == "operator_action"
-    assert log.publications[0].model_dump(mode="json", exclude_unset=True) == {
-        "version": 2999,
-        "members": [],
-        "phases": [],
-        "seconds": 0.5,
-        "ended": True,
-    }
-
-
-@pytest.mark.parametrize("damage", ['{"t": 1, "event"\n', "[]\n", '{"event": "x"}\n', '{"t": "x", "event": "y"}\n'])
-async def test_a_damaged_line_is_passed_over(tmp_path: Path, damage: str) -> None:
-    write(tmp_path, "orchestrator-a", event(1.0, "run_ended"))
-    path = tmp_path / "events" / "orchestrator-a.jsonl"
-    path.write_text(damage + path.read_text())
-    log = RunLog(tmp_path)
-    assert len(await log.look()) == 1
-
-
 async def test_the_newest_evaluation_of_a_version_counts(tmp_path: Path) -> None:
     evals = Evals(tmp_path / "evals.jsonl")
     assert await evals.look() == [] and evals.all == ()
@@ -78,12 +53,6 @@ async def test_the_newest_evaluation_of_a_version_counts(tmp_path: Path) -> None
     )
     assert len(await evals.look()) == 3
     assert [(one.version, one.accuracy) for one in evals.all] == [(0, 0.1), (25, 0.6)]
-
-
-async def test_an_event_log_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
-    write(tmp_path, "orchestrator-b", event(7.0, "run_ended"))
-    (tmp_path / "events" / "orchestrator-a.jsonl").mkdir()
-    assert [one.event for one in await RunLog(tmp_path).look()] == ["run_ended"]
 
 
 async def test_an_environment_speaks_for_no_other_service(tmp_path: Path) -> None:

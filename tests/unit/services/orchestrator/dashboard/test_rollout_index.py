@@ -1,12 +1,10 @@
 """The index of rollouts grows with the folder; damaged, replaced and older files are told apart."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.services.orchestrator.dashboard.readers import rollout_index as index_module
-from headrace.services.orchestrator.dashboard.readers import texts
 from headrace.services.orchestrator.dashboard.readers.query import Query
 from headrace.services.orchestrator.dashboard.readers.rollout_index import RolloutIndex
 from tests.annotation import write_step
@@ -80,17 +78,6 @@ async def test_a_damaged_or_half_written_file_is_passed_over_and_told(folder: Pa
     assert len(index.facts) == 8 and not index.damaged
 
 
-async def test_files_of_before_some_columns_are_read(folder: Path) -> None:
-    write_step(folder.parent, 1, [["one", "two"], ["three", "four"]], reward=None)
-    write_rollout_file(folder, 2, 7, 1)
-    index = await read(RolloutIndex(folder))
-    assert index.facts.group_index.tolist() == [0, 0, 1, 1, 7, 7, 7, 7]
-    found = await index.find(Query(sort="-reward"))
-    assert [row.reward for row in await index.listed(found.facts, found.positions)][-4:] == [None] * 4
-    table = await index.table(1, 1, ("completion", "token_ids"))
-    assert table is not None and table.to_pylist() == [{"completion": "three"}, {"completion": "four"}]
-
-
 async def test_a_removed_file_takes_its_rollouts_along(folder: Path) -> None:
     for step in (1, 2):
         write_rollout_file(folder, step, step, 1)
@@ -98,46 +85,3 @@ async def test_a_removed_file_takes_its_rollouts_along(folder: Path) -> None:
     (folder / "step-000001.parquet").unlink()
     await read(index)
     assert set(index.facts.step.tolist()) == {2}
-
-
-async def test_a_file_that_goes_while_the_folder_is_read_is_no_damage(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for step in (1, 2):
-        write_rollout_file(folder, step, step, 1)
-    (folder / "step-000003.parquet").symlink_to("gone")
-    read_facts = index_module.read_facts
-
-    def read_late(*given: Any) -> Any:
-        (folder / "step-000001.parquet").unlink(missing_ok=True)
-        return read_facts(*given)
-
-    monkeypatch.setattr(index_module, "read_facts", read_late)
-    index = await read(RolloutIndex(folder))
-    assert set(index.facts.step.tolist()) == {2} and not index.damaged
-
-
-async def test_a_text_search_has_a_bound_of_time_and_goes_on_when_asked_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for step in range(1, 5):
-        write_rollout_file(folder, step, step, 1)
-    index = await read(RolloutIndex(folder))
-    monkeypatch.setattr(index_module, "_SEARCH_S", -1.0)
-    query = Query(text="what is")
-    found = await index.find(query)
-    assert found.partial and not len(found.positions)
-    monkeypatch.setattr(index_module, "_SEARCH_S", 60.0)
-    found = await index.find(query)
-    assert not found.partial and len(found.positions) == 16
-
-
-async def test_texts_stay_within_their_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for step in range(1, 9):
-        write_rollout_file(folder, step, step, 1)
-    index = await read(RolloutIndex(folder))
-    monkeypatch.setattr(texts, "_MOST_BYTES", 1)
-    found = await index.find(Query())
-    rows = await index.listed(found.facts, found.positions)
-    assert len({row.model_dump_json() for row in rows}) == 32 and all(row.completion for row in rows)
-    assert len(index._texts._said) == 1

@@ -52,9 +52,3 @@ async def test_nothing_else_is_served(static: Path, path: str) -> None:
     async with client(static) as http:
         answer = await http.get(path)
         assert answer.status_code == 404 and "the page has no file" in answer.json()["error"]
-
-
-async def test_without_a_built_page_it_is_said_how_to_build_it(tmp_path: Path) -> None:
-    async with client(tmp_path / "none") as http:
-        answer = await http.get("/")
-        assert answer.status_code == 404 and "npm run build" in answer.json()["error"]

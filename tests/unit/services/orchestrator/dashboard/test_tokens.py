@@ -22,12 +22,6 @@ def test_the_texts_of_all_tokens_are_the_text(tmp_path: Path) -> None:
     assert "".join(texts) == "two + two, höchstens €4"
 
 
-def test_without_a_tokenizer_or_with_a_damaged_one_there_is_no_text(tmp_path: Path) -> None:
-    assert Decoder([tmp_path]).texts([1, 2]) is None
-    (tmp_path / "tokenizer.json").write_text("{")
-    assert Decoder([tmp_path]).texts([1, 2]) is None
-
-
 def test_a_group_shows_each_token_with_what_is_known_of_it() -> None:
     row = {
         "group_id": "demo/g7", "group_index": 7, "rollout_index": 0, "prompt": "p", "completion": "ab", "reward": 1.0,
@@ -46,9 +40,3 @@ def test_a_group_shows_each_token_with_what_is_known_of_it() -> None:
     assert [span.model_dump() for span in first.spans] == [
         {"start": 0, "end": 2, "version": "1.3", "weights_digest": "d"}
     ]
-
-
-def test_a_row_of_before_tokens_were_written_is_shown_whole() -> None:
-    view = group_view(1, [{"group_id": "g", "completion": "all of it", "components": "damaged"}], lambda ids: None)
-    assert view.rollouts[0].completion == "all of it"
-    assert view.rollouts[0].tokens == () and view.rollouts[0].components == {}

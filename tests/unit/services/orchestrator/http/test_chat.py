@@ -79,27 +79,6 @@ def test_what_would_change_the_answer_and_cannot_be_had_is_refused(
     assert refused.value.body()["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null"])
-def test_a_body_that_is_none_is_refused(data: bytes) -> None:
-    with pytest.raises(ChatRefusedError) as refused:
-        read_chat(data, MODELS)
-    assert refused.value.status == 400
-
-
-@pytest.mark.parametrize("change", [{"messages": [{"role": "user", "content": "\ud800"}]}, {"stop": ["a", "\udfff"]}])
-def test_half_a_character_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ChatRefusedError, match=r"not all of it is text|string") as refused:
-        read_chat(body(**change), MODELS)
-    assert refused.value.status == 400
-
-
-def test_a_body_nested_too_deeply_is_refused() -> None:
-    for depth in (900, 990, 100_000):
-        with pytest.raises(ChatRefusedError) as refused:
-            read_chat(b'{"messages": [{"content": ' + b"[" * depth, MODELS)
-        assert refused.value.status == 400
-
-
 def test_a_temperature_near_nothing_is_greedy() -> None:
     assert wire(temperature=1e-300).temperature == 0.0
     assert wire(temperature=1e-3).temperature > 0

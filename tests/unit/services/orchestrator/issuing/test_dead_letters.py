@@ -9,21 +9,20 @@ import pytest
 
 from headrace.services.orchestrator.issuing.dead_letters import DeadLetters
 from headrace.services.orchestrator.issuing.issuer import Issuer
-from headrace.services.orchestrator.issuing.messages import eval_prompt, training_prompt
+from headrace.services.orchestrator.issuing.messages import eval_prompt
 from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
 from headrace.services.orchestrator.issuing.prompts import PromptOrder, PromptRow
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
-from headrace.wire.api.queues import DeadLetterPage
 from headrace.wire.contracts import DropReason, Message, PromptGroup, decode, encode
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
-from headrace.wire.streams.worker import bury_puts, dead_put
+from headrace.wire.streams.worker import bury_puts
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 ROWS = [
@@ -136,16 +135,6 @@ async def test_it_is_issued_once_however_often_it_is_asked_and_whoever_lives(hou
     assert [(event["who"], event["group_id"]) for event in told] == [("a", "test/g00000001")]
 
 
-async def test_a_group_that_is_open_is_refused_for_it_is_issued_again_by_itself(house: House) -> None:
-    await house.issue()
-    data = (await house.broker.live(StreamName.PROMPTS))[1]
-    dead = dead_put(data, DropReason.POISON, "bad_checksum", "rollout")
-    house.broker.put(dead.stream, dead.data, note=dead.note)
-    entry = (await house.broker.newest(StreamName.DEAD, before="", count=1))[0].id
-    with pytest.raises(ConfigError, match=r"g00000001 is open: .* issued again automatically"):
-        await house.dead.requeue(entry, "x")
-
-
 async def test_several_keep_their_order_and_stay_within_credit(house: House) -> None:
     issued = dict(await house.issue())
     entries = [await house.bury(index) for index in (2, 0)]
@@ -191,16 +180,6 @@ async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_b
         assert [ROWS[again.issuer.row_of(index)].sample_id for index in (1, 3, 4)] == [issued[1], issued[2], issued[0]]
 
 
-async def test_an_index_that_was_given_and_never_issued_keeps_its_prompt(house: House) -> None:
-    issued = dict(await house.issue())
-    for index in (1, 2):
-        await house.dead.requeue(await house.bury(index), "x")
-    await house.train(0)
-    house.store._db.execute("UPDATE requeued SET group_index = 3 WHERE dead_index = 1")  # As runs did before.
-    house.build()
-    assert await house.issue() == [(3, issued[1]), (4, issued[2]), *usual([5], moved=2)]
-
-
 async def test_events_tell_what_a_lost_store_knew_of_prompts_issued_again(house: House) -> None:
     await house.issue()
     await house.dead.requeue(await house.bury(1), "x")
@@ -210,29 +189,6 @@ async def test_events_tell_what_a_lost_store_knew_of_prompts_issued_again(house:
     assert (events["requeued"]["dead_index"], events["requeued"]["row"]) == (1, row)
     given = events["requeued_as"]
     assert (given["group_index"], given["dead_index"], given["row"]) == (3, 1, row)
-
-
-async def test_two_letters_of_one_group_are_one_prompt(house: House) -> None:
-    issued = dict(await house.issue())
-    entries = [await house.bury(1), await house.bury(1)]
-    for entry in entries:
-        await house.dead.requeue(entry, "x")
-    assert await house.issue() == [(3, issued[1])]
-    await house.train(0, 2, 3)
-    assert await house.issue() == usual([4, 5, 6], moved=1)
-
-
-async def test_a_letter_with_a_damaged_body_is_found_by_the_runs_order(house: House) -> None:
-    issued = dict(await house.issue())
-    live = [decode(data) for data in await house.broker.live(StreamName.PROMPTS)]
-    data = bytearray(encode(live[1]))
-    data[-1] ^= 0xFF
-    house.broker.put(StreamName.DEAD, bytes(data))
-    house.store.end([(1, 0, "poison")])
-    (row,) = (await house.dead.page(0, 1)).rows
-    assert row.group_index == 1 and "bad_checksum" in row.error
-    await house.dead.requeue(row.id, "x")
-    assert await house.issue() == [(3, issued[1])]
 
 
 async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: House) -> None:
@@ -255,25 +211,6 @@ async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: Hou
     house.state.phase = RunPhase.FINISHED
     with pytest.raises(ConfigError, match="the run is finished"):
         await house.dead.requeue(trained, "x")
-
-
-async def test_a_broker_that_lost_its_data_has_no_letters(house: House) -> None:
-    await house.issue()
-    await house.bury(1)
-    assert (await house.dead.page(0, 10)).total == 1
-    house.broker.streams[StreamName.DEAD].entries.clear()
-    assert await house.dead.page(0, 10) == DeadLetterPage(total=0, rows=())
-
-
-async def test_many_letters_are_read_in_pieces_newest_first(house: House) -> None:
-    for index in range(20):
-        message = training_prompt(house.settings, ROWS[index % 5], group_index=index, attempt=0, min_version=0)
-        for put in bury_puts(encode(message), DropReason.POISON, "x", "reward"):
-            house.broker.put(put.stream, put.data, note=put.note)
-        if index == 9:
-            assert (await house.dead.page(0, 1)).rows[0].group_index == 9
-    rows = (await house.dead.page(0, 50)).rows
-    assert [row.group_index for row in rows] == list(range(19, -1, -1))
 
 
 async def test_who_reports_a_fate_does_not_move_what_waits(house: House) -> None:

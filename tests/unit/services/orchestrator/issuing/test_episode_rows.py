@@ -4,18 +4,14 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from headrace.services.orchestrator.issuing.evaluation import Evaluation
 from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.issuing.messages import eval_prompt
 from headrace.services.orchestrator.issuing.prompts import PromptRow, read_prompts
-from headrace.wire.contracts import DropReason, EnvironmentTask, Message, PromptGroup, Purpose, decode, encode
+from headrace.wire.contracts import EnvironmentTask, PromptGroup, decode
 from headrace.wire.rundir.prompts import write
-from headrace.wire.streams import EVALUATION_FLOW, TRAINING_FLOW, StreamName
-from headrace.wire.streams.protocol import CONSUMER_GROUP
-from headrace.wire.streams.worker import bury_puts
-from tests import builders
+from headrace.wire.streams import StreamName
 from tests.unit.services.orchestrator.issuing.test_issuer import ROWS, Office, office
 
 TASK = EnvironmentTask(name="calc", digest="d1", task_json='{"a": 1}')
@@ -69,16 +65,6 @@ async def test_an_evaluation_finds_its_episodes(tmp_path: Path) -> None:
         evaluation = Evaluation(it.settings, [PLAYED, PLAYED], it.store, it.broker, it.prompts)
         await it.prompts.put(eval_prompt(it.settings, PLAYED, prompt=1, version=3))
         assert await evaluation._live(3) == {1}
-
-
-@pytest.mark.parametrize(("purpose", "flow"), [(Purpose.TRAIN, TRAINING_FLOW), (Purpose.EVAL, EVALUATION_FLOW)])
-def test_a_flow_names_every_stream_of_its_groups_and_ends_where_a_tombstone_goes(
-    purpose: Purpose, flow: tuple[StreamName, ...]
-) -> None:
-    assert set(TRAINING_FLOW) | set(EVALUATION_FLOW) == set(CONSUMER_GROUP) == {*StreamName} - {StreamName.DEAD}
-    data = encode(Message(header=builders.header(purpose=purpose), body=builders.prompt()))
-    tombstone, _ = bury_puts(data, DropReason.POISON, "", "test")
-    assert tombstone.stream is flow[-1] and flow[0] is StreamName.EPISODES
 
 
 def test_rows_keep_name_digest_and_task_of_their_environment(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from headrace.services.orchestrator.issuing.evaluation import Evaluation
-from tests.unit.services.orchestrator.issuing.test_issuer import ROWS, Office, evaluated, office
+from tests.unit.services.orchestrator.issuing.test_issuer import ROWS, Office, office
 
 
 def operation() -> tuple[float, float]:
@@ -38,17 +38,6 @@ def over(since: float) -> bool:
     return active == 0 and since <= until <= time.time()
 
 
-async def test_it_tells_its_deadline_until_its_last_prompt_is_there(tmp_path: Path) -> None:
-    async with office(tmp_path) as it:
-        since = time.time()
-        evaluation = begin(it)
-        await under_way(it, since)
-        for message in await it.issued():
-            await evaluation._take(evaluated(message, 1.0))
-        await evaluation.finished()
-        assert over(since) and len(evaluation.results) == 1
-
-
 async def test_an_error_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with office(tmp_path) as it:
         since = time.time()
@@ -64,14 +53,3 @@ async def test_an_error_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert evaluation._task is not None
         with pytest.raises(OSError, match="the database is gone"):
             evaluation._task.result()
-
-
-async def test_a_shutdown_ends_it(tmp_path: Path) -> None:
-    async with office(tmp_path) as it:
-        since = time.time()
-        evaluation = begin(it)
-        await under_way(it, since)
-        assert evaluation._task is not None
-        evaluation._task.cancel()
-        await evaluation.finished()
-        assert over(since)

@@ -4,10 +4,8 @@ import pytest
 
 from headrace.services.orchestrator.issuing import group_locator
 from headrace.services.orchestrator.issuing.group_locator import GroupLocator
-from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import Message, encode
-from headrace.wire.errors import TransientError
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -59,27 +57,3 @@ async def test_else_the_broker_is_asked(
         await broker.add(stream, encode(Message(header=header(7), body=prompt())))
     assert await where.of(7) == ""  # It may just be moving on.
     assert words in await where.of(7)
-
-
-async def test_a_broker_that_is_away_is_reported(
-    registry: Registry, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def away(stream: StreamName) -> list[bytes]:
-        raise TransientError("no broker")
-
-    monkeypatch.setattr(broker, "live", away)
-    where = GroupLocator(registry, broker)
-    await where.of(7)
-    assert await where.of(7) == "its place is unknown: no broker"
-
-
-async def test_a_worker_that_plays_it_is_named_with_the_episode_and_what_it_waits_for(
-    registry: Registry, broker: MemoryBroker
-) -> None:
-    workers = EnvironmentWorkers(lease_s=60.0)
-    episode = pb.EpisodeInHand(id="r/g7/1", group_index=7, kind="tool", waits_for="the tools search", seconds=12.0)
-    workers.report(
-        pb.ReportEpisodesRequest(worker_id="environment-0", episodes=[episode]), group_locator.time.monotonic()
-    )
-    where = GroupLocator(registry, broker, environments=workers)
-    assert (await where.of(7)).startswith("environment-0 plays it: r/g7/1 waits for the tools search, 1")

@@ -1,7 +1,6 @@
 """Prompts are issued within credit, once; what got lost is issued again, what is trained never."""
 
 import asyncio
-import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -23,7 +22,7 @@ from headrace.services.orchestrator.issuing.prompts import PromptRow
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import EvalTable, OrchestratorSettings
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
-from headrace.services.orchestrator.state.store import OpenGroup, Store
+from headrace.services.orchestrator.state.store import Store
 from headrace.wire.contracts import (
     DropReason,
     Header,
@@ -39,7 +38,7 @@ from headrace.wire.contracts import (
 )
 from headrace.wire.errors import TransientError
 from headrace.wire.rpc import serve
-from headrace.wire.rundir.events import EventLog, read_events
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
@@ -238,36 +237,6 @@ async def test_a_lost_group_is_issued_again_while_others_end(tmp_path: Path, mon
         assert [message.header.attempt for message in await it.issued() if message.header.group_index == 0][-1] == 1
 
 
-async def test_streams_are_not_read_for_groups_that_come_and_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with office(tmp_path) as it:
-        table = it.settings.orchestrator.model_copy(update={"reconcile_s": 0.001})
-        it.settings = it.settings.model_copy(update={"orchestrator": table})
-        it.build()
-        monkeypatch.setattr(issuers, "_LOOK_S", 0.01)
-        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0))
-        indices, looks, readings = itertools.count(), 0, 0
-
-        def fresh() -> list[OpenGroup]:
-            nonlocal looks
-            looks += 1
-            return [OpenGroup(group_index=next(indices), attempt=0)]
-
-        async def reconcile() -> None:
-            nonlocal readings
-            readings += 1
-
-        monkeypatch.setattr(it.store, "open_groups", fresh)
-        monkeypatch.setattr(it.issuer, "reconcile", reconcile)
-        running = asyncio.create_task(it.issuer.run())
-        try:
-            await until_async(lambda: looks > 10)
-        finally:
-            running.cancel()
-        assert readings == 1, "but for the first look at this broker"
-
-
 async def test_a_group_in_any_stream_is_not_issued_again(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         await it.issuer.issue()
@@ -307,14 +276,6 @@ async def test_a_lost_store_is_rebuilt_from_fates_and_streams(tmp_path: Path) ->
         indices = [message.header.group_index for message in await it.issued()]
         assert sorted(set(indices)) == [0, 1, 2, 3, 4]
         assert indices.count(2) == 1
-
-
-async def test_every_issue_is_an_event(tmp_path: Path) -> None:
-    async with office(tmp_path) as it:
-        await it.issuer.issue()
-        events = [event for event in read_events(tmp_path) if event["event"] == "issued"]
-        assert [event["group_index"] for event in events] == [0, 1, 2]
-        assert len({event["trace"] for event in events}) == 3
 
 
 def evaluated(message: Message, value: float) -> Message:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
 from headrace.services.orchestrator.publication.joiners import Joiners
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
-from headrace.wire.errors import FencedError, TransientError
-from headrace.wire.rundir.events import EventLog, read_events
+from headrace.wire.errors import FencedError
+from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.publication_world import (
     GLOO,
@@ -57,22 +56,6 @@ async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path
     assert members["good"] == good_one | {"proof": "proven", "proof_note": ""}
     assert members["bad"]["proof"] == ""
     assert not members["bad"]["committed"] and members["bad"]["reason"].startswith("verify")
-
-
-async def test_a_publication_that_was_broken_off_says_so(tmp_path: Path) -> None:
-    slow = ScriptedReplica("slow", receive="stall")
-    async with world(tmp_path, slow) as it:
-        publishing = asyncio.create_task(it.publisher.publish(it.request()))
-        while "receive" not in slow.calls:
-            await asyncio.sleep(0.01)
-        (progress,) = it.publisher.sessions
-        assert [phase.phase for phase in progress.timeline(ended=False).phases] == ["prepare", "transfer"]
-        it.publisher.supersede()
-        with pytest.raises(TransientError):
-            await publishing
-        (told,) = [event for event in read_events(tmp_path) if event["event"] == "publication"]
-    assert told["members"][0]["reason"] == "the publication was broken off"
-    assert [phase["phase"] for phase in told["phases"]] == ["prepare", "transfer"]
 
 
 @pytest.mark.parametrize(
@@ -141,17 +124,6 @@ async def test_a_tensor_parallel_engine_takes_a_run_of_ranks(tmp_path: Path) -> 
         assert committed(await it.publisher.publish(it.request())) == {"wide": True}
         assert (wide.groups[0].rank, wide.groups[0].world_size) == (1, 5)
         assert it.trainer.sizes == [5]
-
-
-async def test_a_replica_that_froze_in_the_transfer_holds_nobody_beyond_one_deadline(tmp_path: Path) -> None:
-    good, frozen = ScriptedReplica("good"), ScriptedReplica("frozen", receive="stall")
-    async with world(tmp_path, good, frozen) as it:
-        response = await it.publisher.publish(it.request())
-        assert committed(response) == {"good": True, "frozen": False}
-        # It would stall for ever: the deadline of the phase ended the wait for it, and it was asked but once.
-        (reason,) = [outcome.reason for outcome in response.outcomes if outcome.replica_id == "frozen"]
-        assert reason.startswith("transfer: ") and DEADLINE.search(reason)
-        assert good.calls.count("receive") == frozen.calls.count("receive") == 1
 
 
 async def test_a_slow_joiner_does_not_hold_the_trainers_publication(tmp_path: Path) -> None:
@@ -245,14 +217,6 @@ async def test_a_session_that_outlived_its_publication_is_ended_by_a_new_one(tmp
         assert orphan.first_call - began > 2.0, "its publication might still have been under way"
 
 
-async def test_two_lives_of_the_coordinator_never_use_one_publication_id(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        again = PublicationCoordinator(
-            it.state, it.registry, it.clients, EventLog(tmp_path, "orchestrator", 2), it.times
-        )
-        assert it.publisher._next_attempt() != again._next_attempt()
-
-
 async def test_a_late_publication_of_an_older_version_changes_nothing(tmp_path: Path) -> None:
     one = ScriptedReplica("a")
     async with world(tmp_path, one) as it:
@@ -261,18 +225,6 @@ async def test_a_late_publication_of_an_older_version_changes_nothing(tmp_path: 
         run.state, run.publisher = it.state, it.publisher
         assert not (await run.publish(it.request(4))).outcomes
         assert it.state.publication is not None and it.state.publication.version == 5 and one.calls == []
-
-
-async def test_a_replica_told_of_the_disk_begins_a_new_group_afterwards(tmp_path: Path) -> None:
-    one = ScriptedReplica("a")
-    async with world(tmp_path, one) as it:
-        await it.publisher.publish(it.request(3))
-        one.script["verify"] = "fail_once"
-        await it.publisher.publish(it.request(4))
-        assert await it.publisher.bring(it.request(4), it.replica("a"))
-        assert it.trainer.closed == [one.groups[0].name]
-        assert committed(await it.publisher.publish(it.request(5))) == {"a": True}
-        assert one.groups[-1].name not in {one.groups[0].name, ""}
 
 
 async def test_groups_of_replicas_that_are_gone_are_closed(tmp_path: Path) -> None:

@@ -2,21 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from headrace.services.orchestrator.publication import collective_groups
 from headrace.services.orchestrator.publication.collective_groups import CollectiveGroups
 from headrace.services.orchestrator.publication.joiners import Joiners
-from headrace.services.orchestrator.run import Run
-from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.status import Status
-from headrace.wire.errors import TransientError
-from headrace.wire.rundir.events import EventLog, read_events
-from headrace.wire.streams.memory import MemoryBroker
+from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import orchestrator_pb2 as pb
-from tests.unit.services.orchestrator.publication_world import GLOO, ScriptedReplica, World, committed, world
+from tests.unit.services.orchestrator.publication_world import ScriptedReplica, World, committed, world
 from tests.waiting import until_async
 
 REASON = "3 joins of its collective groups hang in the trainer"
@@ -55,18 +47,6 @@ async def test_a_group_whose_opening_was_cancelled_is_closed(tmp_path: Path) -> 
         assert it.trainer.closed == it.trainer.opened
 
 
-async def test_a_group_whose_opening_is_late_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collective_groups, "_OPEN_S", 0.2)
-    async with world(tmp_path, ScriptedReplica("one")) as it:
-        it.trainer.opening = asyncio.Event()
-        groups, address = CollectiveGroups(it.clients), it.state.trainer.address
-        with pytest.raises(TransientError):
-            await groups.take(it.replica("one"), trainer=address, incarnation=1, version=3, backend="gloo")
-        await until_async(lambda: it.trainer.closed)
-        (name,) = it.trainer.closed
-        assert name.startswith("one-1-")
-
-
 async def test_from_then_on_it_is_brought_along_and_the_trainer_is_not_asked_again(tmp_path: Path) -> None:
     bad, good = ScriptedReplica("bad"), ScriptedReplica("good")
     async with world(tmp_path, bad, good) as it:
@@ -82,19 +62,6 @@ async def test_from_then_on_it_is_brought_along_and_the_trainer_is_not_asked_aga
         assert (told.route, told.route_reason, told.refused) == ("disk", REASON, REASON)
 
 
-async def test_a_new_life_of_the_trainer_is_asked_again(tmp_path: Path) -> None:
-    bad = ScriptedReplica("bad")
-    async with world(tmp_path, bad) as it:
-        it.trainer.refused = {"bad": REASON}
-        await it.publisher.publish(it.request())
-        it.trainer.refused = {}
-        address = it.state.trainer.address
-        again = pb.RegisterTrainerRequest(address=address, boot_id="t2", journaled_incarnation=1, routes=GLOO)
-        assert await run_of(it, tmp_path).register_trainer(again) == 2
-        assert committed(await it.publisher.publish(it.request(4, incarnation=2))) == {"bad": True}
-        assert routes(tmp_path, 4) == {"bad": ("gloo", "")} and it.replica("bad").refused == ""
-
-
 async def test_a_refusal_concerns_one_life_of_a_replica(tmp_path: Path) -> None:
     bad = ScriptedReplica("bad")
     async with world(tmp_path, bad) as it:
@@ -106,13 +73,6 @@ async def test_a_refusal_concerns_one_life_of_a_replica(tmp_path: Path) -> None:
         assert it.replica("bad").refused == ""
         it.registry.refuse(before, REASON)
         assert it.replica("bad").refused == ""
-
-
-def run_of(it: World, path: Path) -> Run:
-    settings = OrchestratorSettings.model_validate({"model": {"path": "m"}, "run_dir": path})
-    events = EventLog(path, "orchestrator", 2)
-    unused: Any = None
-    return Run(settings, unused, it.state, it.registry, unused, it.publisher, None, events, MemoryBroker(), it.clients)
 
 
 async def publish(it: World, version: int) -> None:

@@ -1,13 +1,9 @@
 """By which way weights come to a replica, and that the reason for a worse one is told."""
 
-from pathlib import Path
-
 import pytest
 
 from headrace.services.orchestrator.publication.routes import Route, choose_route
-from headrace.wire.rundir.events import read_events
 from headrace.wire.v1.common_pb2 import Routes
-from tests.unit.services.orchestrator.publication_world import ScriptedReplica, committed, world
 
 UNEQUAL = "unequal NCCL versions hang (trainer 2.29.7, replica 2.30.7)"
 
@@ -39,16 +35,3 @@ def test_nccl_then_gloo_then_the_disk(trainer: Routes, replica: Routes, wanted: 
 
 def test_no_collective_is_tried_with_a_replica_that_is_distrusted() -> None:
     assert choose_route(gpu("GPU-a"), gpu("GPU-b"), distrust="it is quarantined") == Route("disk", "it is quarantined")
-
-
-async def test_unequal_nccl_goes_over_gloo_in_the_trainers_own_publication_and_says_why(tmp_path: Path) -> None:
-    one = ScriptedReplica("a", routes=gpu("GPU-b", "2.30.7"))
-    async with world(tmp_path, one) as it:
-        it.state.trainer.routes = gpu("GPU-a", "2.29.7")
-        assert committed(await it.publisher.publish(it.request())) == {"a": True}
-        assert one.groups[0].backend == "gloo" and one.disk_paths == [""] and it.trainer.saved == []
-        route = it.publisher.route(it.replica("a"))
-        (told,) = [event for event in read_events(tmp_path) if event["event"] == "publication"]
-    reason = "unequal NCCL versions hang (trainer 2.29.7, replica 2.30.7)"
-    assert (route.backend, route.reason) == ("gloo", reason)
-    assert (told["members"][0]["route"], told["members"][0]["route_reason"]) == ("gloo", reason)

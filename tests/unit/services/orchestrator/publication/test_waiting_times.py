@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.orchestrator import status
-from headrace.services.orchestrator.issuing.start_gate import StartGate
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
-from headrace.services.orchestrator.publication.session import PublicationProgress
 from headrace.services.orchestrator.settings import PublicationTable
 from headrace.services.orchestrator.state import run_state
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.status import Status
-from headrace.wire.contracts import PolicyVersion
 from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.issuing.test_issuer import Office, office
@@ -77,33 +73,6 @@ async def test_the_status_tells_unix_seconds_and_nothing_of_who_works(tmp_path: 
     assert view.waiting_since is None and view.evaluating_until is None
 
 
-async def test_a_publications_phase_has_its_deadline_also_for_each_replica(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registry = Registry(lease_s=60)
-    registered(registry, "r", time.monotonic())
-    version, since = PolicyVersion(incarnation=1, version=7), time.monotonic() - 2.0
-    progress = PublicationProgress(
-        id="1.7-x",
-        version=version,
-        phase="verify",
-        waiting_for=["r"],
-        since=since,
-        deadline_s=30.0,
-        routes={"r": "gloo"},
-    )
-    monkeypatch.setattr(PublicationCoordinator, "sessions", [progress])
-    async with office(tmp_path) as it:
-        publisher = PublicationCoordinator(it.state, registry, it.clients, it.events, PublicationTable())
-        publisher.progress = progress
-        view = Status(it.store, it.state, registry, it.issuer, publisher, None).view()
-    assert view.publication.since == pytest.approx(time.time() - 2.0, abs=2)
-    assert view.publication.deadline_s == 30.0
-    (replica,) = view.replicas
-    assert replica.publication == "verify of 1.7 over gloo"
-    assert replica.publication_until - replica.publication_since == pytest.approx(30.0, abs=0.3)
-
-
 async def test_each_replica_has_its_way_and_the_reason_for_a_worse_one(tmp_path: Path) -> None:
     registry = Registry(lease_s=60)
     for name, nccl in (("equal", "2.30.7"), ("unequal", "2.29.7")):
@@ -116,14 +85,3 @@ async def test_each_replica_has_its_way_and_the_reason_for_a_worse_one(tmp_path:
         told = {one.id: (one.route, one.route_reason) for one in status_of(it, registry).replicas()}
     assert told["equal"] == ("nccl", "")
     assert told["unequal"] == ("gloo", "unequal NCCL versions hang (trainer 2.30.7, replica 2.29.7)")
-
-
-def test_the_beginning_has_a_since_and_an_until() -> None:
-    beginning = StartGate(Registry(lease_s=60), replicas=2, deadline_s=600.0, now=50.0)
-    assert (beginning.since, beginning.until) == (50.0, 650.0)
-    assert not beginning.is_over(60.0) and beginning.waiting_for == "2 replicas to serve, 0 do"
-    assert beginning.is_over(651.0)
-
-
-def test_times_are_on_the_wall_clock() -> None:
-    assert status._unix(time.monotonic()) == pytest.approx(time.time(), abs=1)

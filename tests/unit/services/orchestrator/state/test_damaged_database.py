@@ -94,15 +94,6 @@ def test_a_log_of_the_damaged_file_is_not_read_into_the_new_one(tmp_path: Path) 
     again.close()
 
 
-def test_a_whole_database_stays_where_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "state.sqlite"
-    filled(path)
-    store = Store(path)
-    assert store.damaged is None and store.counts() == {"trained": 2900, "open": 100}
-    store.close()
-    assert {one.name for one in tmp_path.iterdir()} == {"state.sqlite"}
-
-
 def test_a_database_that_is_locked_or_of_another_schema_is_not_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as other:

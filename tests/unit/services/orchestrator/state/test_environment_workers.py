@@ -32,28 +32,8 @@ def test_the_longest_waits_come_first_and_what_waits_for_a_slot_is_not_in_play()
     assert (second.id, second.playing, second.waits) == ("environment-1", 0, ())
 
 
-def test_a_status_has_the_longest_waits_alone_and_the_number_of_all() -> None:
-    workers = EnvironmentWorkers(lease_s=10.0)
-    workers.report(report("environment-0", *[(f"g{n}/0", n, "tool", float(n)) for n in range(40)]), 0.0)
-    (view,) = workers.view(0.0)
-    assert view.playing == 40 and len(view.waits) == 16 and view.waits[0].id == "g39/0"
-
-
 def test_a_worker_whose_lease_has_ended_is_gone() -> None:
     workers = EnvironmentWorkers(lease_s=10.0)
     workers.report(report("environment-0", ("g7/0", 7, "tool", 1.0)), 100.0)
     assert workers.view(110.0) and workers.place_of(7, 110.0)
     assert not workers.view(110.1) and not workers.place_of(7, 110.1)
-
-
-def test_the_place_of_a_group_names_the_worker_the_episode_and_the_tool() -> None:
-    workers = EnvironmentWorkers(lease_s=10.0)
-    workers.report(report("environment-0", ("e1-7/0", -1, "engine", 60.0)), 100.0)
-    workers.report(report("environment-1", ("g7/0", 7, "engine", 1.0), ("g7/1", 7, "tool", 12.0)), 100.0)
-    assert workers.place_of(7, 103.0) == "environment-1 plays it: g7/1 waits for the tools search, 15 s"
-    assert workers.place_of(8, 103.0) == ""
-    # What waits for a slot waits for those in play; a group of which none is in play is held.
-    workers.report(report("environment-1", ("g7/0", 7, "engine", 1.0), ("g7/1", 7, "slot", 12.0)), 100.0)
-    assert workers.place_of(7, 103.0) == "environment-1 plays it: g7/0 waits for turn 1 of the policy, 4 s"
-    workers.report(report("environment-1", ("g7", 7, "weights", 12.0)), 100.0)
-    assert workers.place_of(7, 103.0) == "environment-1 holds it: g7 waits for weights, 15 s"

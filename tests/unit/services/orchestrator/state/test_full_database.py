@@ -16,11 +16,6 @@ def db(tmp_path: Path) -> Database:
     return made
 
 
-def test_the_refusal_names_the_file(db: Database, tmp_path: Path) -> None:
-    with pytest.raises(DiskError, match=rf"{tmp_path}/state\.sqlite: the disk is full"):
-        db.execute("INSERT INTO t VALUES (zeroblob(100000))")
-
-
 def test_a_transaction_that_found_no_room_is_taken_back_and_the_next_one_works(db: Database) -> None:
     with pytest.raises(DiskError), Transaction(db):
         db.execute("INSERT INTO t VALUES (1)")
@@ -29,9 +24,3 @@ def test_a_transaction_that_found_no_room_is_taken_back_and_the_next_one_works(d
     with Transaction(db):
         db.execute("INSERT INTO t VALUES (2)")
     assert db.execute("SELECT x FROM t").fetchall() == [(2,)]
-
-
-def test_where_sqlite_itself_has_rolled_back_its_error_stays_the_one_that_is_told(db: Database) -> None:
-    with pytest.raises(DiskError, match="full"), Transaction(db):
-        db.execute("ROLLBACK")  # As SQLite does on some full disks.
-        raise DiskError("the disk is full")

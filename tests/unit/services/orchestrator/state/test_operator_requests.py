@@ -1,19 +1,16 @@
 """What operators ask for outlives the process, and is asked once however often it is asked."""
 
-import time
 from pathlib import Path
 
 import pytest
 
-from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.state.operator import Operator
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
-from headrace.wire.api.status import OperatorStatus
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.events import EventLog, read_events
+from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 
@@ -74,16 +71,6 @@ def test_a_drained_replica_that_is_away_for_an_hour_is_forgotten(tmp_path: Path)
     assert operator_requests.drained == OperatorRequests(store(tmp_path)).drained == {"rollout-0"}
     operator_requests.forget([], 7202.0)
     assert not operator_requests.drained
-
-
-async def test_the_drain_that_an_operator_asks_for_is_of_the_boot_that_lives(tmp_path: Path) -> None:
-    acts, state = operator(tmp_path)
-    state.phase = RunPhase.RUNNING
-    await acts.drain("rollout-0", True, "cli")
-    state.operator_requests.registered("rollout-0", "b")
-    assert state.operator_requests.drained
-    state.operator_requests.registered("rollout-0", "b2")
-    assert not state.operator_requests.drained
 
 
 def trainer(boot_id: str, version: int = 0) -> pb.RegisterTrainerRequest:
@@ -154,57 +141,3 @@ async def test_a_resume_withdraws_a_stop_and_says_whether_it_came_in_time(tmp_pa
     state.phase = RunPhase.RUNNING
     assert "may have received it" in await again.resume("cli")
     assert not state.operator_requests.holds
-
-
-async def test_acts_are_told_and_logged(tmp_path: Path) -> None:
-    acts, state = operator(tmp_path)
-    state.phase, state.version = RunPhase.RUNNING, 3
-    assert "paused" in await acts.pause("cli")
-    await acts.checkpoint("cli")
-    await acts.drain("rollout-0", True, "dashboard")
-    assert acts.view() == OperatorStatus(paused=True, stopping=False, checkpoint_asked=True, draining=("rollout-0",))
-    await acts.stop("cli")
-    assert state.operator_requests.stopping
-    state.stopped()
-    assert state.phase is RunPhase.STOPPED and not state.operator_requests.stopping
-    logged = [event for event in read_events(tmp_path) if event["event"] == "operator_action"]
-    assert [(one["action"], one["who"], one["version"]) for one in logged] == [
-        ("pause", "cli", 3),
-        ("checkpoint", "cli", 3),
-        ("drain rollout-0", "dashboard", 3),
-        ("stop", "cli", 3),
-    ]
-
-
-async def test_what_cannot_be_done_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    acts, state = operator(tmp_path)
-    state.phase = RunPhase.RUNNING
-    with pytest.raises(ConfigError, match="the first step is not done"):
-        await acts.checkpoint("cli")
-    with pytest.raises(ConfigError, match="no replica 'rollout-9'; there are rollout-0"):
-        await acts.drain("rollout-9", True, "cli")
-    with pytest.raises(ConfigError, match="docker compose up -d --no-recreate --scale rollout=4"):
-        await acts.scale("rollout", 4, "cli")
-    state.phase = RunPhase.FINISHED
-    with pytest.raises(ConfigError, match="the run is finished"):
-        await acts.pause("cli")
-    assert not state.operator_requests.paused
-
-
-async def test_the_time_of_a_pause_is_no_time_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "time", lambda: now[0])
-    told, state = operator(tmp_path)
-    await told.pause("cli")
-    now[0] += 7200.0
-    await told.resume("cli")
-    assert metrics.LAST_STEP._value.get() == now[0]
-    before = metrics.STEP_INTERVAL._sum.get()
-    now[0] += 5.0
-    await state.report(pb.ReportProgressRequest(version=1))
-    assert metrics.STEP_INTERVAL._sum.get() == pytest.approx(before + 5.0)
-    await told.resume("cli")
-    now[0] += 5.0
-    await told.resume("cli")
-    assert metrics.LAST_STEP._value.get() == now[0] - 5.0, "a resume of what is not paused hides no standstill"

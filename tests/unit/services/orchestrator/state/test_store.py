@@ -64,20 +64,6 @@ def test_everything_is_there_after_a_restart(path: Path) -> None:
     assert after.eval_results(0) == {3: (1, 1, 2)}
 
 
-def test_a_run_from_before_abstentions_goes_on(path: Path) -> None:
-    old = sqlite3.connect(path)
-    old.execute(
-        "CREATE TABLE eval_results (version INTEGER NOT NULL, prompt INTEGER NOT NULL, correct INTEGER NOT NULL, "
-        "total INTEGER NOT NULL, PRIMARY KEY (version, prompt))"
-    )
-    old.execute("INSERT INTO eval_results VALUES (0, 1, 2, 4)")
-    old.commit()
-    old.close()
-    store = Store(path)
-    store.record_eval(0, 2, 1, 1, 3)
-    assert store.eval_results(0) == {1: (2, 4, 0), 2: (1, 1, 3)}
-
-
 def test_a_store_rebuilt_from_fates_knows_which_indices_it_lost(path: Path) -> None:
     store = Store(path)
     store.end([(0, 1, ""), (1, 1, ""), (4, 2, "")])
@@ -115,22 +101,3 @@ def test_the_counts_in_memory_are_those_of_the_table_whatever_happens(path: Path
         assert store.counts() == {fate: fates.count(fate) for fate in fates}
         assert store.num_open == len(store.open_groups()) == fates.count("open")
     assert len(fates) > 50
-
-
-def test_what_is_asked_every_second_reads_no_table(path: Path) -> None:
-    store = Store(path)
-    store.issue(issued(*range(20)))
-    asked: list[str] = []
-    store._db._db.set_trace_callback(asked.append)
-    assert store.counts() == {"open": 20} and store.num_open == 20
-    assert asked == []
-    assert store.gaps() == []
-    assert len(asked) == 1 and "MAX" in asked[0]
-
-
-def test_values_are_written_together_or_not_at_all(path: Path) -> None:
-    store = Store(path)
-    store.set_all({"a": 1, "b": b"x"})
-    with pytest.raises(UnicodeEncodeError):
-        store.set_all({"a": 2, "no key \ud800": 3})
-    assert (store.get_int("a"), store.get("b")) == (1, b"x")
