@@ -1,11 +1,8 @@
 """A warning where more than a tenth of agents' turns begins a segment that its program did not mean."""
 
 from collections import Counter
-from pathlib import Path
 
 from headrace.services.environment.agent.segments import EPISODES, SegmentWatch
-from headrace.services.environment.warnings import EpisodeWarnings
-from headrace.wire.rundir.events import EventLog, read_events
 
 
 def test_edits_and_templates_are_told_once_a_window_and_branches_are_not() -> None:
@@ -24,13 +21,3 @@ def test_edits_and_templates_are_told_once_a_window_and_branches_are_not() -> No
     for _ in range(EPISODES):
         watch.take("r/5", 1, meant)
     assert not watch.is_high
-
-
-def test_the_warning_is_an_event_and_a_note_of_the_status(tmp_path: Path) -> None:
-    warnings = EpisodeWarnings(EventLog(tmp_path, "environment-0", "a"), deterministic=False)
-    warnings.take_turns("test/g1/0", 20, Counter({"first": 1, "edited": 5}))
-    (event,) = read_events(tmp_path)
-    assert (event["event"], event["share"], event["reasons"]) == ("segments_many", 0.25, {"edited": 5})
-    assert warnings.notes() == [
-        "25.0% of the last 20 turns of agents begin a segment (5 edited), the last in test/g1/0"
-    ]

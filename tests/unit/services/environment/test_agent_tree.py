@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 
 from headrace.services.environment.agent.tree import EpisodeTree, TreeTurn, message_key
 from headrace.wire.contracts import FinishReason, PolicyVersion, Turn, VersionSpan, played_turns
@@ -166,12 +165,3 @@ def test_a_branch_takes_the_place_of_one_that_was_dropped() -> None:
     it.call(USER, says("a"), one, two, answer="c")
     it.call(USER, says("a"), two, answer="b2")
     assert it.trained() == (["a", "c", "b2"], 2)
-
-
-@pytest.mark.parametrize("turns", [0, 1])
-def test_a_tree_of_few_turns(turns: int) -> None:
-    it = Played()
-    for _ in range(turns):
-        it.call(USER, says("shown"), hears("now you"), answer="a")
-    assert it.trained() == (["a"] * turns, turns)
-    assert (it.tree.last() is None) == (turns == 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.services.environment import metrics
-from headrace.services.environment.abstentions import WINDOW, AbstentionWatch, length_bucket
+from headrace.services.environment.abstentions import WINDOW, AbstentionWatch
 from headrace.services.environment.warnings import EpisodeWarnings
 from headrace.wire.contracts import FinishReason, Rollout, RolloutGroup
 from headrace.wire.rundir.events import EVENTS, EventLog, read_events
@@ -36,13 +36,6 @@ def warned_events(folder: Path) -> list[str]:
     return [str(one["event"]) for one in read_events(folder)]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "bucket"), [(0, "0"), (1, "64"), (64, "64"), (65, "256"), (16384, "16384"), (16385, "more")]
-)
-def test_lengths_fall_into_few_buckets(tokens: int, bucket: str) -> None:
-    assert length_bucket(tokens) == bucket
-
-
 def test_a_share_above_five_percent_is_told_once_a_window_with_reasons_and_lengths() -> None:
     watch = AbstentionWatch()
 
@@ -58,11 +51,6 @@ def test_a_share_above_five_percent_is_told_once_a_window_with_reasons_and_lengt
     assert watch.is_high and not take(30, FinishReason.TIME, 900)
     assert len(take(2 * WINDOW, FinishReason.STOP, 10)) == 1 and not watch.is_high
     assert len(take(WINDOW, FinishReason.ENVIRONMENT_ERROR, 0)) == 1
-
-
-def test_five_percent_of_a_few_episodes_are_no_news() -> None:
-    watch = AbstentionWatch()
-    assert watch.take(FinishReason.TIME, 3, abstains=True) is None and not watch.is_high
 
 
 def test_a_high_share_is_an_event_and_a_note(events: EventLog, tmp_path: Path) -> None:
@@ -96,9 +84,3 @@ def test_a_time_limit_breaks_determinism_and_an_error_does_not(events: EventLog,
     )
     EpisodeWarnings(events, deterministic=False).take(group(FinishReason.TIME))
     assert warned_events(tmp_path) == ["determinism_broken"]
-
-
-def test_an_episode_without_a_turn_is_counted_in_the_bucket_of_none(events: EventLog) -> None:
-    before = metrics.EPISODES_BY_LENGTH.labels("environment_error", "0")._value.get()
-    EpisodeWarnings(events, deterministic=False).take(group(FinishReason.ENVIRONMENT_ERROR, played=False))
-    assert metrics.EPISODES_BY_LENGTH.labels("environment_error", "0")._value.get() == before + 1

@@ -41,19 +41,6 @@ def test_different_groups_that_fail_in_a_row_open_it_and_nobody_is_given_up() ->
         one.admit(0.5)
 
 
-def test_groups_that_come_a_second_apart_open_it_before_the_first_has_had_its_tries() -> None:
-    one, now = circuit(), 0.0
-    again = {"g1": 0.0, "g2": 1.0, "g3": 2.0}
-    while one.state is State.CLOSED:
-        group = min(again, key=lambda name: again[name])
-        now = again[group]
-        one.admit(now)
-        with pytest.raises(CircuitOpenError) as caught:
-            one.fail(group, "status 500", now)
-        again[group] = now + caught.value.retry_s
-    assert now == 2.0
-
-
 def test_a_success_between_them_keeps_it_closed() -> None:
     one = circuit()
     for name in ("g1", "g2"):
@@ -93,24 +80,6 @@ def test_probes_that_fail_come_ever_more_rarely() -> None:
     assert waits == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_probes_that_fail_one_after_the_other_are_rounds_with_an_end_and_an_outage_ends_the_run() -> None:
-    """A slow scorer: whenever a probe fails, others are still at work."""
-    one = circuit(outage_s=10)
-    fail(one, "g0", 0.0, Failure.DOWN)
-    now, at_work, probes, ended = 0.0, list[str](), 0, ""
-    while now < 30 and ended != "ScorerOutageError":
-        now += 0.5
-        while one.room(now):
-            probes += 1
-            at_work.append(f"g{probes}")
-            one.admit(now)
-        if at_work:
-            with pytest.raises((CircuitOpenError, ScorerOutageError)) as failed:
-                one.fail(at_work.pop(0), "a timeout", now)
-            ended = failed.typename
-    assert ended == "ScorerOutageError" and probes <= 16, (ended, probes, now)
-
-
 def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
     one = circuit(outage_s=10)
     fail(one, "g1", 0.0, Failure.DOWN)
@@ -124,33 +93,6 @@ def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
     one.state = State.PROBING
     with pytest.raises(ScorerOutageError, match=r"judge has been down for .* status 500"):
         one.fail("g1", "status 500", now, Failure.DOWN)
-
-
-def test_a_long_idle_time_after_it_opened_is_no_outage() -> None:
-    one = circuit(outage_s=10)
-    fail(one, "g1", 0.0, Failure.DOWN)
-    assert fail(one, "g1", 1000.0) == "CircuitOpenError"
-
-
-def test_a_try_that_comes_to_no_end_says_nothing_and_frees_its_place() -> None:
-    one = circuit()
-    fail(one, "g1", 0.0, Failure.DOWN)
-    for _ in range(10):
-        one.admit(2.0)
-        one.abandon()
-    assert one.room(2.0) == 4
-
-
-def test_groups_that_were_on_their_way_when_it_opened_are_tried_again() -> None:
-    one = circuit()
-    for _ in range(4):
-        one.admit(0.0)
-    outcomes = []
-    for name in ("g1", "g2", "g3", "g4"):
-        with pytest.raises(CircuitOpenError) as caught:
-            one.fail(name, "hangs", 0.0)
-        outcomes.append(caught.value.retry_s)
-    assert one.state is State.OPEN and all(wait > 0 for wait in outcomes)
 
 
 def test_refused_values_give_a_group_up_at_once_and_only_a_long_row_of_them_opens_it() -> None:
@@ -181,34 +123,3 @@ def test_a_group_that_is_tried_again_and_again_while_nothing_is_scored_is_never_
             now += 1
         said.add(fail(one, "g1", now, Failure.DOWN))
     assert said == {"CircuitOpenError"}
-
-
-def test_a_few_refused_groups_and_one_failure_do_not_open_it() -> None:
-    one = circuit()
-    assert [fail(one, f"g{number}", 0.0, Failure.REFUSED) for number in range(2)] == [True, True]
-    assert fail(one, "g9") == "CircuitOpenError" and one.state is State.CLOSED
-
-
-def test_a_refused_probe_shows_that_the_scorer_answers_again() -> None:
-    one = circuit()
-    fail(one, "g1", 0.0, Failure.DOWN)
-    assert fail(one, "g2", 2.0, Failure.REFUSED) is True
-    assert one.state is State.CLOSED
-
-
-def test_a_scorer_that_says_nothing_but_nonsense_is_an_outage_in_the_end() -> None:
-    one, now, said = circuit(outage_s=10), 0.0, []
-    while now < 60 and (not said or said[-1] != "ScorerOutageError"):
-        now += 0.5
-        if one.room(now) != 0:
-            said.append(fail(one, f"g{len(said)}", now, Failure.REFUSED))
-    assert said[-1] == "ScorerOutageError"
-
-
-def test_nothing_is_remembered_of_groups_that_were_scored() -> None:
-    one = circuit()
-    for number in range(1000):
-        fail(one, f"g{number}")
-        one.admit(0.0)
-        one.succeed(f"g{number}")
-    assert not one._records

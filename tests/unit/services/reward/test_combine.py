@@ -92,12 +92,6 @@ def test_members_that_cannot_be_combined_so_are_told(kind: Combination, members:
     assert problem(table("weighted_sum"), parts(1.0, 1.0)) is None
 
 
-def test_keys_that_would_do_nothing_are_told() -> None:
-    assert "gate_value" in (problem(table("mean", gate_value=-1.0), parts(1.0)) or "")
-    assert "quorum" in (problem(table("min", quorum=0.3), parts(1.0)) or "")
-    assert problem(table("median", quorum=0.3), parts(1.0)) is None
-
-
 @pytest.mark.parametrize(
     ("kind", "weights"),
     [

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 import pytest
 
-from headrace.services.reward.http_api import LIMITS, MAX_BYTES, HttpScorer, add_routes
+from headrace.services.reward.http_api import LIMITS, HttpScorer, add_routes
 from headrace.services.reward.request_limiter import RequestLimiter
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.scorer import Sample, ScorerDownError
@@ -14,7 +14,6 @@ from headrace.wire.http import HttpPolicy, admin_app
 from tests.reward_scorers import install, rubrics, scripted
 
 SEEN: list[Sample] = []
-JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(autouse=True)
@@ -122,19 +121,6 @@ async def test_a_body_that_is_no_batch_is_refused(body: dict[str, object]) -> No
         assert (await one.post("/score", json=body)).status_code == 422
 
 
-async def test_a_body_that_is_too_large_is_refused_unread() -> None:
-    async for one in client(rubrics(scripted("odd"))):
-        large = await one.post("/score", content=b"{}", headers={**JSON, "content-length": str(MAX_BYTES + 1)})
-        assert large.status_code == 413
-
-
-async def test_the_route_is_in_the_openapi_description() -> None:
-    async for one in client(rubrics(scripted("odd"))):
-        described = (await one.get("/openapi.json")).json()
-        assert "post" in described["paths"]["/score"]
-        assert "SampleScore" in described["components"]["schemas"]
-
-
 async def test_the_state_of_every_scorer_can_be_seen() -> None:
     made = rubrics(scripted("odd"), tasks={"other": {"scorers": [scripted("down")]}})
     async for one in client(made):
@@ -165,24 +151,3 @@ async def test_what_callers_send_never_stops_the_run(monkeypatch: pytest.MonkeyP
             found = await one.post("/score", json={"samples": [{"completion": "x"}]})
             assert found.json()["scores"][0]["score"] is None
     assert made.room() is None and made.trouble() is None
-
-
-async def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character() -> None:
-    async for one in client(rubrics(scripted("seen"))):
-        for half in (b'"\\ud800"', b'"\xed\xa0\x80"'):
-            found = await one.post("/score", content=b'{"samples": [{"completion": %s}]}' % half, headers=JSON)
-            assert found.status_code == 422 and "surrogate" in found.json()["error"], found.text
-        found = await one.post("/score", content=b'{"samples": [{"completion": "\\ud83d\\ude00"}]}', headers=JSON)
-        assert found.status_code == 200
-    assert [one.completion for one in SEEN] == ["\N{GRINNING FACE}"]
-
-
-@pytest.mark.parametrize("body", ["NaN", '{"samples": NaN}', '{"samples": [{"completion": NaN}]}', "[" * 100_000])
-async def test_what_is_no_request_is_refused_and_not_sent_back(body: str) -> None:
-    async for one in client(rubrics(scripted("seen"))):
-        found = await one.post("/score", content=body, headers=JSON)
-        assert found.status_code in (400, 422) and found.json()["error"]
-        large = {"samples": [{"prompt": "x" * 100_000}] * 100}
-        found = await one.post("/score", json=large)
-        assert found.status_code == 422 and len(found.content) < 5000
-        assert found.json()["error"] == "body.samples.0.completion: Field required (and 99 more)"

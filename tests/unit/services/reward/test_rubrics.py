@@ -91,12 +91,6 @@ async def test_a_value_that_is_none_is_refused_counted_and_abstains(script: str)
     assert sum(sample.value for sample in next(iter(metrics.REFUSED.collect())).samples) > before
 
 
-async def test_one_bad_sample_abstains_and_the_others_keep_their_scores() -> None:
-    results = await rubrics(scripted("nan")).score(group("a", "ab", "abc"), patient=True)
-    assert [result.value for result in results] == [None, 2.0, 3.0]
-    assert "not finite" in results[0].reason
-
-
 async def test_an_abstention_by_judgement_is_no_failure() -> None:
     made = rubrics(scripted("unsure"))
     for _ in range(10):
@@ -121,37 +115,12 @@ async def test_a_group_that_fails_whole_comes_again_until_it_has_had_its_chances
     assert made.trouble() is None
 
 
-async def test_a_group_whose_values_are_all_refused_is_given_up_at_once() -> None:
-    made = rubrics(scripted("huge"))
-    results = await made.score(group("a", "b"), patient=True)
-    assert [result.value for result in results] == [None, None] and made.trouble() is None
-
-
-async def test_a_scorer_that_fails_every_group_is_down() -> None:
-    made = rubrics(scripted("bug"), failures_in_row=2)
-    for name in ("g1", "g2"):
-        with pytest.raises(CircuitOpenError):
-            await made.score(group("a", name=name), patient=True)
-    assert made.room() == 0 and "no column 'answer'" in (made.trouble() or "")
-
-
 async def test_a_scorer_that_is_down_stops_the_stream_at_once_and_every_caller_is_told() -> None:
     made = rubrics(scripted("one"), scripted("down"))
     for patient in (True, False):
         with pytest.raises(CircuitOpenError, match="the scorer down is down: connection refused"):
             await made.score(group("a"), patient=patient)
     assert made.room() == 0
-
-
-async def test_an_impatient_caller_gets_an_abstention_at_once() -> None:
-    (result,) = await rubrics(scripted("bug")).score(group("a"), patient=False)
-    assert result.value is None and "KeyError" in result.reason
-
-
-async def test_equal_scorers_of_several_tasks_are_one() -> None:
-    tasks = {name: {"scorers": [scripted("half"), scripted("one")]} for name in ("a", "b")}
-    made = rubrics(scripted("half"), tasks=tasks)
-    assert len(made.slots) == 2
 
 
 def test_all_scorers_of_a_group_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,16 +210,6 @@ async def test_what_was_judged_without_asking_is_no_sign_of_health(monkeypatch: 
     assert made.room() == 0 and "status 500" in (made.trouble() or "")
     equal = rubrics(scripted("nobody"))
     assert [result.value for result in await equal.score(group("a", "a"), patient=True)] == [0.5, 0.5]
-
-
-async def test_the_digest_is_of_the_versions_that_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = rubrics(scripted("one"))
-    assert made.version({}, {"one": "7"}) != made.version({}, {"one": "8"}) == made.version({}, {"one": "8"})
-
-
-def test_an_ensemble_has_no_range_or_options_of_its_own() -> None:
-    with pytest.raises(ValueError, match="neither range nor options"):
-        rubrics({"name": "ensemble", "members": [scripted("one")], "range": [0, 1]})
 
 
 async def test_a_scorer_sees_the_answer_all_or_what_was_sampled() -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from headrace.services.reward.scorer import Context
-from headrace.services.reward.scorers.registry import BUILT_IN, build_scorer
+from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
 
 
@@ -17,18 +17,6 @@ from headrace.wire.errors import ConfigError
 def test_an_unknown_scorer_is_refused_with_the_way_out(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         build_scorer(name, {}, Context(component=name))
-
-
-def test_rules_and_math_need_neither_torch_nor_sympy_to_be_built() -> None:
-    names = ["exact_match", "numeric", "boxed", "repetition", "math"]
-    assert set(names) <= set(BUILT_IN)
-    code = (
-        "import sys; from headrace.services.reward.scorer import Context\n"
-        "from headrace.services.reward.scorers.registry import build_scorer\n"
-        f"for name in {names}: build_scorer(name, {{}}, Context(component=name))\n"
-        "assert not {'torch', 'transformers', 'sympy', 'math_verify'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_worker_imports_what_its_jobs_need_alone() -> None:

@@ -1,7 +1,6 @@
 """A family's renderer keeps the prefix, reads the family's calls, and is refused where it is not that of the model."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 
 from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.rendering.conversation import Answer, ConversationRenderer
-from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.errors import ConfigError
 from headrace.wire.rendering.chat_template import Seen
-from tests.unit.services.environment.rendering.qwen3 import QWEN3, bpe_tokenizer, qwen3_tokenizer, tokenizer_of
+from tests.unit.services.environment.rendering.qwen3 import QWEN3, tokenizer_of
 from tests.unit.services.environment.rendering.test_shared_rendering import ASKED, TOOLS
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 12, "b": 34}}\n</tool_call>'
@@ -125,12 +124,6 @@ def test_results_have_the_ids_of_their_calls(tokenizer: Any) -> None:
     assert [one.get("tool_call_id") for one in found[1:]] == ["0", "2", "1", None]
 
 
-def test_a_part_that_is_no_text_is_refused(tokenizer: Any) -> None:
-    messages = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]}]
-    with pytest.raises(DataError, match="message 1 has a part of the type 'image_url'"):
-        conversation_renderer("qwen3", tokenizer).context(messages, [], None)
-
-
 def test_the_familys_stop_tokens_end_a_turn(tokenizer: Any) -> None:
     stops = conversation_renderer("qwen3", tokenizer).stop_token_ids
     assert tokenizer.convert_ids_to_tokens(list(stops)) == ["<|im_end|>", "<|endoftext|>"]
@@ -151,13 +144,6 @@ def test_a_name_that_cannot_be_had_is_refused_with_the_way_out(tokenizer: Any, n
         conversation_renderer(name, tokenizer)
     assert str(caught.value).startswith(f"environment.renderer = {json.dumps(name)}: ") and words in str(caught.value)
     assert "template" in str(caught.value)
-
-
-def test_a_missing_package_is_named_with_its_extra(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "renderers", None)
-    with pytest.raises(ConfigError, match=r'"qwen3" needs the package renderers .*pip install .headrace\[renderers\]'):
-        conversation_renderer("qwen3", tokenizer)
-    conversation_renderer("template", tokenizer).check(TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -186,25 +172,3 @@ def test_a_template_that_writes_otherwise_is_refused_with_the_place(
     assert "at token " in message and 'Set environment.renderer = "template"' in message
     if tools:  # Without tools they agree.
         renderer.check([])
-
-
-def test_a_template_that_refuses_what_is_compared_is_refused(tmp_path: Path) -> None:
-    template = QWEN3 + "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-    renderer = conversation_renderer("qwen3", tokenizer_of(tmp_path, template))
-    with pytest.raises(ConfigError, match=r"cannot be compared with the model's chat template: .*no system"):
-        renderer.check([])
-
-
-def test_marks_that_the_tokenizer_splits_are_missing_tokens(tmp_path: Path) -> None:
-    plain = bpe_tokenizer(iter(["a"]), vocab_size=300)
-    plain.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    with pytest.raises(ConfigError, match="Special token '<tool_call>' not found"):
-        conversation_renderer("qwen3", tokenizer_of(tmp_path, tokenizer=plain))
-    assert qwen3_tokenizer().token_to_id("<tool_call>") is not None
-
-
-@pytest.mark.parametrize("name", ["template", "qwen3"])
-def test_a_number_that_json_has_not_never_reaches_a_tool(tokenizer: Any, name: str) -> None:
-    text = '<tool_call>\n{"name": "add", "arguments": {"a": [1, Infinity]}}\n</tool_call>'
-    answer = said(conversation_renderer(name, tokenizer), tokenizer, ASKED, text)
-    assert not answer.said.calls and "hold a number that JSON has not" in answer.said.malformed[0]

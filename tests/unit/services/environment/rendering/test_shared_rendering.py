@@ -136,11 +136,6 @@ def test_a_parquet_file_renders_as_the_same_rows_of_json(tmp_path: Path) -> None
     assert sorted(tokenizer.decode(found[0].completion_ids)) == sorted(tokenizer.decode(wanted[0].completion_ids))
 
 
-def test_null_in_a_row_of_json_is_null(tmp_path: Path) -> None:
-    examples = as_examples(tokenizer_of(tmp_path), row({"a": None}))
-    assert '"arguments": {"a": null}' in tokenizer_of(tmp_path).decode(examples[0].completion_ids)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -160,15 +155,6 @@ def test_what_no_template_could_render_is_refused_with_its_place(
     with pytest.raises(DataError) as caught:
         as_examples(tokenizer_of(tmp_path), row() | change)
     assert str(caught.value).startswith("rows.jsonl:1: ") and words in str(caught.value)
-
-
-def test_tools_without_a_template_are_refused(tmp_path: Path) -> None:
-    table = DataTable(path="rows.jsonl", chat_template="never")
-    tokenizer = tokenizer_of(tmp_path)
-    renderer = ExampleRenderer(tokenizer, table, [tokenizer.eos_token_id])
-    given = DataRow("rows.jsonl:1", {"prompt": "a", "completion": "b", "tools": TOOLS})
-    with pytest.raises(DataError, match="the row has tools, which only a chat template renders"):
-        renderer.dialogue(dialogue_of(given, table))
 
 
 def metaspace_tokenizer() -> Tokenizer:

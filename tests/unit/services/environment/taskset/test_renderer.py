@@ -76,9 +76,3 @@ def test_no_stop_token_of_the_run_is_left_in_what_was_said(tokenizer: Any, modul
         assert renderer.parse_response([*ids(tokenizer, "46"), stop]).content == "46"
     plain = module.OwnTemplateRenderer(tokenizer)
     assert plain.parse_response([*ids(tokenizer, "46"), other]).content == "46<|endoftext|>"
-
-
-def test_a_call_that_cannot_be_read_leaves_the_text_whole(tokenizer: Any, module: ModuleType) -> None:
-    said = "<tool_call>\n{no}\n</tool_call>"
-    parsed = module.OwnTemplateRenderer(tokenizer).parse_response(ids(tokenizer, said), tools=TOOLS)
-    assert parsed.content == said and [one.status for one in parsed.tool_calls] == ["invalid_json"]

@@ -56,10 +56,3 @@ def test_the_version_changes_with_what_changes_verdicts(tmp_path: Path) -> None:
     ]
     assert len(set(versions)) == len(versions)
     assert build().version == build(concurrency=1, retries=0, price_in=2.0).version
-
-
-def test_a_row_without_the_reference_to_compare_with_is_told_at_once() -> None:
-    scorer = build("pairwise_judge", against="reference", reference="best")
-    assert "best" in scorer.problem({"answer": "3"})
-    assert scorer.problem({"best": "3"}) is None
-    assert build("pairwise_judge").problem({}) is None

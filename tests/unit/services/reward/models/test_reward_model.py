@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from headrace.config.data import DataTable
 from headrace.data.example_render import ExampleRenderer
 from headrace.data.examples import RankedPair
 from headrace.model.tiny_models import character_tokenizer
-from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.scorers.registry import build_scorer
-from headrace.services.reward.settings import RewardTable
 from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.builders import VOCAB, scored_group, tiny_config, tiny_folder
 
@@ -84,16 +81,6 @@ async def test_each_sample_is_scored_as_transformers_scores_it_alone(folder: Pat
     assert numbers(await scored(folder, given)) == pytest.approx(expected, abs=1e-6)
     assert numbers(await scored(folder, given, max_tokens=20)) == pytest.approx(expected, abs=1e-6)
     assert len(set(expected)) == 10
-
-
-async def test_groups_of_the_same_time_share_passes_and_get_their_own_scores(folder: Path) -> None:
-    scorer = build_scorer("reward_model", {"path": str(folder)}, CONTEXT)
-    await scorer.load()
-    found = await asyncio.gather(*(scorer.score(samples(index)) for index in range(6)))
-    await scorer.close()
-    for index, verdicts in enumerate(found):
-        expected = [alone(folder, ids_of(sample)) for sample in samples(index)]
-        assert numbers(list(verdicts)) == pytest.approx(expected, abs=1e-6)
 
 
 async def test_apart_a_groups_scores_are_the_same_bits_whatever_else_is_scored(folder: Path) -> None:
@@ -173,21 +160,6 @@ async def test_its_version_is_that_of_the_weights(folder: Path, tmp_path: Path) 
     assert versions[0] == versions[1] != versions[2]
 
 
-async def test_the_worst_case_of_several_models_is_an_ensemble(folder: Path, tmp_path: Path) -> None:
-    paths = [folder, write_folder(tmp_path / "second", seed=4)]
-    members = [
-        {"name": "reward_model", "label": f"rm{number}", "options": {"path": str(path)}}
-        for number, path in enumerate(paths)
-    ]
-    table = RewardTable.model_validate({"scorers": [{"name": "ensemble", "combination": "min", "members": members}]})
-    rubrics = Rubrics(table, CONTEXT)
-    await rubrics.load()
-    found = await rubrics.score(samples(), patient=False)
-    await rubrics.close()
-    for sample, result in zip(samples(), found, strict=True):
-        assert result.value == pytest.approx(min(alone(path, ids_of(sample)) for path in paths), abs=1e-6)
-
-
 async def test_a_folder_that_is_no_reward_model_is_refused_before_anything_is_loaded(
     tmp_path: Path, folder: Path
 ) -> None:
@@ -201,18 +173,3 @@ async def test_a_folder_that_is_no_reward_model_is_refused_before_anything_is_lo
         build_scorer("reward_model", {"path": str(folder), "dtype": "int8"}, CONTEXT)
     with pytest.raises(ConfigError, match=r"rm: options\.normalize\.std"):
         build_scorer("reward_model", {"path": str(folder), "normalize": {"std": 0}}, CONTEXT)
-
-
-async def test_a_folder_without_weights_is_refused_when_it_is_loaded(tmp_path: Path, folder: Path) -> None:
-    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    with pytest.raises(ConfigError, match="cannot be loaded on cpu"):
-        await build_scorer("reward_model", {"path": str(tmp_path)}, CONTEXT).load()
-
-
-def test_its_modules_import_no_torch() -> None:
-    code = (
-        "import sys, headrace.services.reward.scorers.models.reward_model; "
-        "import headrace.services.reward.scorers.models.discriminator; "
-        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

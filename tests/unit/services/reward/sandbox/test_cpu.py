@@ -39,11 +39,3 @@ def test_who_is_ready_and_gets_no_cpu_waits_and_who_sleeps_does_not():
     assert [cpu.waited_s(fd) for fd in watched] == [0.0, 0.0, 0.0]
     for fd in watched:
         os.close(fd)
-
-
-def test_where_the_kernel_does_not_tell_nobody_has_waited(tmp_path, monkeypatch):
-    monkeypatch.setattr(cpu, "_OWN", tmp_path / "schedstat")
-    assert not cpu.tells_waiting()
-    (tmp_path / "schedstat").write_text("0 0 0\n")
-    assert not cpu.tells_waiting()
-    assert cpu.waited_s(0) == 0.0  # No process at all.

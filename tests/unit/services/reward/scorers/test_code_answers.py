@@ -54,13 +54,6 @@ def test_what_people_would_tell_apart_is_told_apart(wanted, found):
     assert not Printed(wanted).accepts(found.encode(), TOLERANCE)
 
 
-def test_the_tolerance_is_an_option():
-    assert Printed("0.5").accepts(b"0.51", 0.1)
-    assert not Printed("0.5").accepts(b"0.50001", 0.0)
-    assert returned(Equals(0.5), 0.51, 0.1)
-    assert not returned(Equals(0.5), 0.51, 0.0)
-
-
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [

@@ -33,9 +33,3 @@ async def test_it_abstains_where_the_environment_gave_none() -> None:
     none = await judged(replace(episode, reward=None))
     assert none.value is None and none.reason == "the environment gave no reward" and not none.failed
     assert (await judged(None)).reason == "it was not played in an environment"
-
-
-async def test_without_rewards_of_turns_no_token_has_a_score() -> None:
-    episode = GROUP.rollouts[0].episode
-    assert episode is not None
-    assert (await judged(replace(episode, turn_rewards=()))).token_scores is None

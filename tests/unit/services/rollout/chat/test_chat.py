@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -15,7 +14,6 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from headrace.demo.arithmetic import CHARACTERS
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.services.rollout.chat.chat import PIECES, ChatService
-from headrace.services.rollout.chat.chat_prompt import ChatPrompts
 from headrace.services.rollout.engines.torch.engine import TorchEngine
 from headrace.services.rollout.replica.gate import Gate, Serving
 from headrace.services.rollout.replica.states import ReplicaState
@@ -150,40 +148,3 @@ async def test_an_engine_that_gives_up_is_asked_again(replica: Replica) -> None:
     await asyncio.sleep(0.02)
     await replica.engine.abandon("tried", 5)
     assert (await asked)[-1].finish_reason == "length"
-
-
-async def test_a_prompt_that_is_still_tokenized_when_its_client_has_left_keeps_its_place(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = Replica(model, at_once=1)
-    await replica.publish(3)
-    begun, finish = threading.Event(), threading.Event()
-    whole = ChatPrompts.token_ids
-
-    def slow(prompts: ChatPrompts, messages_json: str) -> Any:
-        begun.set()
-        assert finish.wait(60)
-        return whole(prompts, messages_json)
-
-    monkeypatch.setattr(ChatPrompts, "token_ids", slow)
-    asking = asyncio.create_task(replica.ask())
-    assert await asyncio.to_thread(begun.wait, 60)
-    asking.cancel()
-    await asyncio.gather(asking, return_exceptions=True)
-    (refused,) = await replica.ask()
-    assert refused.refusal.kind == Kind.KIND_BUSY
-    finish.set()
-    while (pieces := await replica.ask())[-1].refusal.kind == Kind.KIND_BUSY:
-        await asyncio.sleep(0.01)
-    assert pieces[-1].finish_reason == "length"
-    await replica.engine.close(5)
-
-
-async def test_a_prompt_that_is_tokenized_for_too_long_is_late(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica, finish = Replica(model), threading.Event()
-    await replica.publish(3)
-    monkeypatch.setattr(ChatPrompts, "token_ids", lambda *_: finish.wait(60))
-    (late,) = await replica.ask(deadline_s=0.1)
-    finish.set()
-    assert late.refusal.kind == Kind.KIND_LATE
-    await replica.engine.close(5)

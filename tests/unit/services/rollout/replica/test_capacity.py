@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.rollout.replica.capacity import Speed, group_limit
+from headrace.services.rollout.replica.capacity import group_limit
 from headrace.services.rollout.replica.waiting_dial import MEMORY_S, WaitingDial
 
 
@@ -53,16 +53,6 @@ def test_together_the_replicas_may_take_all_that_is_issued(shares: list[float], 
     assert sum(limits) >= groups
 
 
-def test_speed_is_that_of_the_groups_of_late() -> None:
-    speed = Speed()
-    assert speed.read() == 0
-    speed.observe(100, 1.0)
-    assert speed.read() == 100
-    for _ in range(50):
-        speed.observe(10, 1.0)
-    assert speed.read() == pytest.approx(10, rel=0.1)
-
-
 def test_the_dial_counts_the_time_without_work() -> None:
     dial = WaitingDial(0.0)
     dial.observe(True, 1.0)
@@ -71,14 +61,6 @@ def test_the_dial_counts_the_time_without_work() -> None:
     assert dial.read(4.0) == 0.5
     dial.observe(True, 4.0)
     assert dial.read(4.0 + MEMORY_S) == pytest.approx(0.5 / math.e)
-
-
-def test_a_short_idle_time_moves_the_dial_only_a_little() -> None:
-    dial = WaitingDial(0.0)
-    dial.observe(True, 0.0)
-    assert dial.read(30.0) == 0.0
-    dial.observe(False, 30.0)
-    assert 0 < dial.read(30.1) < 0.02
 
 
 @given(steps=st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=20))

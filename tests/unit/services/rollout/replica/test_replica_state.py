@@ -1,46 +1,15 @@
 """The state machine of a replica, every pair of it, and the gate on top."""
 
 import asyncio
-from itertools import product
 
 import pytest
 
 from headrace.services.rollout.replica.gate import Gate, Serving
-from headrace.services.rollout.replica.states import NEXT, IllegalTransitionError, ReplicaState, advance
-from headrace.services.rollout.service import WIRE_STATES
+from headrace.services.rollout.replica.states import ReplicaState
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import WaitTimeoutError
 
 S = ReplicaState
-
-LEGAL = {
-    (S.STARTING, S.PENDING_WEIGHTS),
-    (S.PENDING_WEIGHTS, S.UPDATING),
-    (S.SERVING, S.UPDATING),
-    (S.UPDATING, S.SERVING),
-    (S.UPDATING, S.PENDING_WEIGHTS),
-    (S.QUARANTINED, S.UPDATING),
-    (S.DRAINING, S.GONE),
-    (S.PENDING_WEIGHTS, S.SLEEPING),
-    (S.SERVING, S.SLEEPING),
-    (S.QUARANTINED, S.SLEEPING),
-    (S.SLEEPING, S.UPDATING),
-    *((state, S.DRAINING) for state in S if state not in (S.DRAINING, S.GONE)),
-    *((state, S.QUARANTINED) for state in S if state not in (S.DRAINING, S.GONE, S.QUARANTINED, S.SLEEPING)),
-}
-
-
-@pytest.mark.parametrize(("current", "target"), list(product(S, S)))
-def test_every_pair_of_states_is_either_legal_or_refused(current: ReplicaState, target: ReplicaState) -> None:
-    if (current, target) in LEGAL:
-        assert advance(current, target) is target
-    else:
-        with pytest.raises(IllegalTransitionError):
-            advance(current, target)
-
-
-def test_every_state_has_its_successors_and_its_word_on_the_wire() -> None:
-    assert set(NEXT) == set(S) == set(WIRE_STATES)
 
 
 async def test_the_gate_is_open_only_while_serving() -> None:

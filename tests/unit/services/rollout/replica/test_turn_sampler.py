@@ -164,17 +164,6 @@ async def test_tokens_of_weights_that_were_not_verified_never_leave(tmp_path: Pa
         await turn
 
 
-async def test_a_turn_that_comes_in_a_publication_begins_behind_it(tmp_path: Path) -> None:
-    replica = Replica(tmp_path)
-    replica.publish()
-    turn = replica.begin()
-    await asyncio.sleep(0.02)
-    assert not replica.engine.asked
-    replica.engine.may.set()
-    replica.commit()
-    await turn
-
-
 @pytest.mark.parametrize("state", ["older", "draining", "drained", "asleep"])
 async def test_what_cannot_be_answered_here_is_refused_at_once(tmp_path: Path, state: str) -> None:
     replica, asked = Replica(tmp_path), request()
@@ -234,18 +223,3 @@ async def test_what_the_engine_could_not_sample_says_whether_another_try_may(
     replica.engine.may.set()
     with pytest.raises(wanted, match=str(error)):
         await replica.begin()
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"context_ids": b""}, "empty"),
-        ({"context_ids": b"abc"}, "length_mismatch"),
-        ({"context_ids": ids_to_bytes(np.array([-1], np.int32))}, "bad_tokens"),
-        ({"deadline_s": 0.0}, "bad_deadline"),
-        ({"deadline_s": float("nan")}, "bad_deadline"),
-    ],
-)
-async def test_a_bad_request_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], code: str) -> None:
-    with pytest.raises(ContractError, match=code):
-        await Replica(tmp_path).begin(**fields)

@@ -26,15 +26,6 @@ def test_the_guard_leaves_nothing_behind_when_its_parent_is_gone() -> None:
         until(lambda: not group_of(guarded.pid))
 
 
-def test_the_guard_leaves_nothing_behind_when_it_is_told_to_end() -> None:
-    command = [*COMMAND, CHILD + "time.sleep(300)"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as guarded:
-        assert guarded.stdout is not None and guarded.stdout.readline() == b"up\n"
-        guarded.terminate()
-        assert guarded.wait(60) == -signal.SIGKILL
-        until(lambda: not group_of(guarded.pid))
-
-
 def test_the_guard_ends_what_the_command_left_behind_and_tells_its_status() -> None:
     command = [*COMMAND, CHILD + "sys.exit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as guarded:

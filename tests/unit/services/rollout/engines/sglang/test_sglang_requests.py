@@ -62,10 +62,6 @@ def test_without_stop_tokens_only_the_length_ends_a_rollout() -> None:
     assert body()["sampling_params"]["ignore_eos"]
 
 
-def test_greedy_is_temperature_zero() -> None:
-    assert body(greedy=True)["sampling_params"]["temperature"] == 0
-
-
 def test_the_last_rollouts_of_a_group_with_baselines_are_greedy() -> None:
     request = make_request([1, 2, 3], 3, temperature=0.7, greedy_last=1)
     bodies = [generate_body(request, index, [], 10, LIMITS, request_id="r", salt="") for index in range(3)]
@@ -113,13 +109,6 @@ def test_an_answer_becomes_a_part() -> None:
     assert (part.computed_tokens, part.cached_tokens) == (1, 2)
     assert read_part(answer(finish_reason={"type": "length", "length": 2})).finish_reason is FinishReason.LENGTH
     assert read_part(answer(finish_reason={"type": "abort", "message": ""})).finish_reason is None
-
-
-def test_an_abort_in_the_queue_brings_nothing() -> None:
-    part = read_part(
-        answer(output_ids=[], finish_reason={"type": "abort"}, output_token_logprobs=[], weight_versions=[])
-    )
-    assert part.token_ids == [] and part.spans == ()
 
 
 @pytest.mark.parametrize(

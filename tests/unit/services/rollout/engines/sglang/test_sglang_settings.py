@@ -87,15 +87,6 @@ def test_other_flags_pass() -> None:
     SGLangTable(extra_args=("--log-level", "warning", "--watchdog-timeout=900", "--chunked-prefill-size", "-1"))
 
 
-async def test_a_replica_without_a_url_is_refused(tmp_path: Path) -> None:
-    make_model().config.save_pretrained(tmp_path)
-    settings = sglang_settings(tmp_path, tmp_path, {"urls": ["http://127.0.0.1:9"]}).model_copy(
-        update={"instance": "1"}
-    )
-    with pytest.raises(ConfigError, match=r"rollout\.sglang\.urls"):
-        await start_engine(settings)
-
-
 async def test_a_gpu_beyond_those_that_the_server_sees_is_refused(tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

@@ -1,16 +1,13 @@
 """Which models the engine takes, and how it refuses the others."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, Qwen3Config
 
-from headrace.services.rollout.engines.torch.architecture import load_config, read_architecture
-from headrace.services.rollout.engines.torch.engine import TorchEngine
+from headrace.services.rollout.engines.torch.architecture import read_architecture
 from headrace.services.rollout.engines.torch.weights import build_weights, weight_shapes
 from headrace.wire.errors import ConfigError, ContractError
-from tests.rollout_models import make_model, save_folder
+from tests.rollout_models import make_model
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
@@ -36,11 +33,6 @@ def test_rotary_scaling_that_depends_on_the_sequence_is_refused() -> None:
         read_architecture(LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}))
 
 
-def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no readable config"):
-        load_config(tmp_path)
-
-
 def test_missing_unknown_and_misshapen_parameters_are_refused() -> None:
     model = make_model()
     arch = read_architecture(model.config)
@@ -53,12 +45,3 @@ def test_missing_unknown_and_misshapen_parameters_are_refused() -> None:
     for case, message in cases:
         with pytest.raises(ContractError, match=message):
             build_weights(arch, case, dtype=torch.float32, device=torch.device("cpu"))
-
-
-def test_a_context_beyond_the_model_and_an_absent_device_are_refused(tmp_path: Path) -> None:
-    folder = save_folder(make_model(), tmp_path)
-    with pytest.raises(ConfigError, match="context_length"):
-        TorchEngine(folder, context_length=1000)
-    if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="no CUDA device"):
-            TorchEngine(folder, device="cuda")

@@ -5,11 +5,8 @@ from collections import deque
 from dataclasses import replace
 
 from headrace.services.rollout.engines.sglang.admission import Admission
-from headrace.services.rollout.engines.sglang.requests import ServerLimits, check_request, generate_body
 from headrace.services.rollout.engines.torch.groups import Group, enqueue
 from tests.rollout_models import make_request
-
-LIMITS = ServerLimits(vocab=97, context_length=128, prompt_length=120, max_requests=8)
 
 
 def group(number: int, *, chat: bool = False) -> Group:
@@ -45,10 +42,3 @@ async def test_the_next_place_at_a_server_is_a_chats() -> None:
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
     assert order == ["chat", "a", "b"]
-
-
-def test_a_server_may_cut_the_distribution_of_a_chat_only() -> None:
-    chat = replace(make_request([1], 1, top_p=0.5), chat=True)
-    assert check_request(chat, LIMITS) == 127
-    body = generate_body(chat, 0, [], 8, LIMITS, request_id="x", salt="")
-    assert body["sampling_params"]["top_p"] == 0.5

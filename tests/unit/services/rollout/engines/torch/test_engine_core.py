@@ -109,13 +109,6 @@ def test_the_last_rollouts_of_a_group_are_greedy_beside_sampled_ones(determinist
         )
 
 
-def test_a_group_computes_its_prompt_once() -> None:
-    core = make_core(make_model())
-    run(core, [make_request(prompt, 8, max_tokens=3) for prompt in random_prompts(10, 14)])
-    assert core.stats().prompt_tokens == 24
-    assert core.stats().generated_tokens == 2 * 8 * 3
-
-
 def test_a_stop_token_ends_a_rollout_and_belongs_to_it() -> None:
     stops = tuple(range(0, 97, 4))
     (prompt,) = random_prompts(6)
@@ -158,28 +151,6 @@ def test_forced_lengths_are_kept() -> None:
     (completions,) = run(make_core(make_model()), [request])
     assert [len(each.token_ids) for each in completions] == [1, 17, 40, 3]
     assert all(each.token_ids[-1] == 5 and 5 not in each.token_ids[:-1] for each in completions)
-
-
-def test_more_groups_than_rows_all_end() -> None:
-    requests = [
-        make_request(prompt, 3, seed=index, max_tokens=5 + index % 7)
-        for index, prompt in enumerate(random_prompts(*range(3, 33)))
-    ]
-    outcomes = run(make_core(make_model(), rows=7), requests)
-    assert [len(each[0].token_ids) for each in outcomes] == [5 + index % 7 for index in range(30)]
-
-
-def test_rollouts_that_end_with_their_first_token_make_room_at_once() -> None:
-    stops = tuple(range(0, 97, 2))
-    requests = [
-        make_request(prompt, 4, seed=index * 4, max_tokens=1 + index % 4, stop_token_ids=stops)
-        for index, prompt in enumerate(random_prompts(*[5] * 40))
-    ]
-    core = make_core(make_model(), rows=8)
-    together = run(core, requests)
-    for request, completions in zip(requests, together, strict=True):
-        (alone,) = run(core, [request])
-        assert [each.token_ids.tolist() for each in alone] == [each.token_ids.tolist() for each in completions]
 
 
 def halfway(in_flight: InFlight, *, deterministic: bool = False) -> tuple[Any, Any, list[list[int]], list[Outcome]]:
@@ -240,23 +211,6 @@ def test_equal_weights_under_a_new_version_disturb_nothing() -> None:
         assert mine.logprobs.tobytes() == theirs.logprobs.tobytes()
         assert mine.spans == theirs.spans
     assert core.stats().recomputed_tokens == 0
-
-
-def test_a_group_that_new_weights_restarted_can_be_cancelled() -> None:
-    core = make_core(make_model(seed=0), deterministic=True)
-    first, second = random_prompts(8, 9)
-    done: list[Outcome] = []
-    group = core.submit(make_request(first, 3, max_tokens=25), done.append)
-    core.submit(make_request(second, 3, seed=10, max_tokens=5), done.append)
-    for _ in range(9):
-        core.step()
-    install(core, make_model(seed=1), version=5)
-    core.cancel(group)
-    while core.has_work:
-        core.step()
-    # It is not decoded for a caller that has gone, while the next one waits.
-    (completions,) = done
-    assert not isinstance(completions, Exception) and len(completions[0].token_ids) == 5
 
 
 def test_the_deterministic_mode_gives_equal_bits_whatever_happened_before() -> None:
@@ -333,19 +287,3 @@ def test_abandoned_and_cancelled_groups_free_their_rows() -> None:
     core.step()
     core.cancel(group)
     assert len(done) == 1 and len(run(core, [make_request(prompt, 4, max_tokens=5)])) == 1
-
-
-def test_the_deterministic_mode_keeps_the_shape_of_a_group_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = make_core(make_model(), deterministic=True)
-    shapes = []
-    decode = core._model.decode
-
-    def spy(tokens: torch.Tensor, positions: torch.Tensor, parts: Any) -> torch.Tensor:
-        shapes.append((len(tokens), [(part.start, part.end, part.length) for part in parts]))
-        return decode(tokens, positions, parts)
-
-    monkeypatch.setattr(core._model, "decode", spy)
-    (prompt,) = random_prompts(30)
-    run(core, [make_request(prompt, 3, max_tokens=50, stop_token_ids=(5,), forced_lengths=(2, 20, 41))])
-    assert [rows for rows, _ in shapes] == [3] * 40
-    assert sorted({length for _, ((_, _, length),) in shapes}) == [32, 64, 96]

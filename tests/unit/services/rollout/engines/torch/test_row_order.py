@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.rollout.engines.torch.order import EDGES, arrange, fixed_block, row_blocks
+from headrace.services.rollout.engines.torch.order import EDGES, arrange, row_blocks
 
 ROWS = st.lists(st.tuples(st.integers(1, 1500), st.booleans()), min_size=1, max_size=40)
 
@@ -31,13 +31,6 @@ def test_rows_in_order_are_not_moved(rows: list[tuple[int, bool]]) -> None:
     assert not len(arrange(lengths, np.ones(len(rows), dtype=bool)).sources)
 
 
-def test_one_gap_moves_at_most_one_row_of_each_class() -> None:
-    lengths = np.array([300, 290, 280, 100, 90, 80, 20, 10, 5])
-    alive = np.ones(9, dtype=bool)
-    alive[0] = False
-    assert sorted(arrange(lengths, alive).targets.tolist()) == [0, 2, 5]
-
-
 @given(lengths=st.lists(st.integers(1, 1500), min_size=1, max_size=70))
 def test_segments_cover_all_rows_and_are_long_enough(lengths: list[int]) -> None:
     ordered = np.array(sorted(lengths, reverse=True))
@@ -50,11 +43,3 @@ def test_segments_cover_all_rows_and_are_long_enough(lengths: list[int]) -> None
 def test_many_short_rows_do_not_pay_for_a_long_one() -> None:
     parts = row_blocks(np.array([500, *[40] * 30]))
     assert [(part.start, part.end, part.length) for part in parts] == [(0, 1, 512), (1, 31, 64)]
-
-
-def test_a_segment_that_would_save_little_is_not_made() -> None:
-    assert len(row_blocks(np.array([100, 50]))) == 1
-
-
-def test_the_fixed_block_depends_on_the_length_alone() -> None:
-    assert fixed_block(8, 33) == fixed_block(8, 64)

@@ -46,13 +46,6 @@ def test_uniforms_are_splitmix64(seed: int, counter: int) -> None:
     assert uniform(torch.tensor([seed]), torch.tensor([counter])).item() == splitmix(seed, counter)
 
 
-def test_uniforms_of_neighbouring_seeds_and_positions_look_independent() -> None:
-    grid = uniform(torch.arange(200)[:, None], torch.arange(200)[None]).numpy()
-    assert abs(grid.mean() - 0.5) < 0.01 and abs(grid.std() - 12**-0.5) < 0.01
-    assert abs(np.corrcoef(grid[:-1].ravel(), grid[1:].ravel())[0, 1]) < 0.02
-    assert abs(np.corrcoef(grid[:, :-1].ravel(), grid[:, 1:].ravel())[0, 1]) < 0.02
-
-
 @settings(deadline=None)
 @given(
     weights=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20).filter(lambda each: sum(each) > 1e-6),
