@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from headrace.services.trainer.backends.options import BackendOptions
-from headrace.services.trainer.backends.parking import Parking
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.model.optimizers import OptimizerOptions
@@ -53,19 +51,6 @@ def test_parked_state_takes_no_memory_and_comes_back_bit_equal(name: str) -> Non
     assert all(map(torch.equal, weights(backend), weights(still)))
 
 
-def test_host_memory_is_taken_once_and_tensors_may_lie_across_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, still = trained("adamw"), trained("adamw")
-    backend._parking = Parking(backend.device, slab_bytes=4096 + 16)
-    backend.park()
-    backend.unpark()
-    monkeypatch.setattr("headrace.services.trainer.backends.parking.host_buffer", None)
-    backend.park()
-    for key, value in backend.optimizer_tensors().items():
-        assert torch.equal(value, still.optimizer_tensors()[key]), key
-    backend.unpark()
-    assert all(map(torch.equal, state_of(backend), state_of(still)))
-
-
 def test_a_checkpoint_that_is_loaded_replaces_what_was_parked() -> None:
     backend, other = trained("adamw"), trained("adamw")
     step(other, 3)
@@ -74,17 +59,6 @@ def test_a_checkpoint_that_is_loaded_replaces_what_was_parked() -> None:
     assert backend.unpark() == 0
     found, wanted = backend.optimizer_tensors(), other.optimizer_tensors()
     assert found.keys() == wanted.keys() and all(torch.equal(found[key], wanted[key]) for key in wanted)
-
-
-def test_a_view_into_the_memory_of_another_stays() -> None:
-    whole = torch.zeros(4096)
-    weight = nn.Parameter(torch.zeros(2048))
-    optimizer = torch.optim.SGD([weight])
-    optimizer.state[weight] = {"half": whole[:2048], "number": 3}
-    parking = Parking(torch.device("cpu"))
-    assert parking.park([optimizer]) == 0
-    assert parking.left_bytes == 2048 * 4  # Told, not forgotten.
-    assert whole.untyped_storage().nbytes() == whole.nbytes
 
 
 def weights(backend: SingleDevice) -> list[Any]:

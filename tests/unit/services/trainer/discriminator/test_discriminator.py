@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
-from headrace.services.trainer.discriminator.examples import References, labelled_examples, read_references
+from headrace.services.trainer.discriminator.examples import References, labelled_examples
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.services.trainer.stages.parts import config_digest, load_learner
-from headrace.wire.errors import ConfigError, DataError
+from headrace.services.trainer.stages.parts import load_learner
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.step.test_abstention import without_score
 
@@ -88,21 +87,6 @@ def test_both_sides_are_whole_sequences_of_the_same_prompts_and_weigh_the_same()
     assert [one.example.token_ids[-2:].tolist() for one in theirs[1:]] == [[3, END], [4, END]]
 
 
-def test_a_reference_ends_as_the_policy_would_end_it():
-    prompt = with_reference(scored_group(0), "a").group.prompt
-
-    def said(stops, end_id):
-        sampling = dataclasses.replace(prompt.sampling, stop_token_ids=stops)
-        of = References(column="answer", encode=lambda _: [2], end_id=end_id)
-        return of.of(dataclasses.replace(prompt, sampling=sampling))[0].tolist()
-
-    assert said((1, 9), 9) == [2, 9]
-    assert said((1, 9), 5) == [2, 1]
-    assert said((), 5) == [2, 5]
-    assert said((), None) == [2]
-    assert said((1, 2), 1) == [2]  # It is there already.
-
-
 def test_prompts_without_a_reference_and_rollouts_without_a_score_teach_nothing():
     groups = [
         with_reference(scored_group(0), "ab"),
@@ -131,37 +115,6 @@ def test_a_batch_without_references_trains_the_policy_and_not_the_discriminator(
     assert used.save().coefficients["discriminator_version"] == 2
 
 
-def test_steps_without_an_update_look_at_no_reference(model):
-    assert not any(name.startswith("discriminator") for name in learner(model, every=2).train(1, GROUPS).metrics)
-    assert learner(model, every=2).train(1, [scored_group(0)]).metrics
-
-
-def test_references_are_read_before_anything_is_trained(model):
-    """What a reference cannot be made into must not stop a step whose policy has moved."""
-    used = learner(model)
-    begin = dict(used.policy.whole_weights())
-    begin = {name: tensor.clone() for name, tensor in begin.items()}
-
-    def refuse(text):
-        raise DataError(f"no token for {text}")
-
-    broken = dataclasses.replace(used._discriminator._references, encode=refuse)
-    used._discriminator._references = broken
-    with pytest.raises(DataError, match="no token for abca"):
-        used.train(1, GROUPS)
-    assert same(dict(used.policy.whole_weights()), begin)
-
-
-def test_the_references_are_read_by_the_policys_tokenizer(model, tmp_path):
-    found = read_references("answer", model)
-    prompt = with_reference(scored_group(0), "abv").group.prompt
-    assert found.of(prompt)[0].tolist() == [2, 3, 23, END]
-    assert found.of(dataclasses.replace(prompt, columns={"answer": 7}))[0].tolist()[-1] == END
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="has no readable tokenizer"):
-        read_references("answer", tmp_path / "empty")
-
-
 def test_it_learns_to_tell_rollouts_from_references(model):
     used = learner(model)
     found = [used.train(step, GROUPS).metrics for step in range(1, 31)]
@@ -178,32 +131,6 @@ def test_what_the_policy_learns_does_not_depend_on_it(model):
         told = without.train(step, GROUPS).metrics
     assert same(dict(with_it.policy.whole_weights()), dict(without.policy.whole_weights()))
     assert not any(name.startswith("discriminator") for name in told)
-
-
-def test_it_is_updated_every_so_many_steps_on_the_batch_of_that_step(model):
-    used = learner(model, every=3, epochs=2)
-    begin = weights(used)
-    for step in (1, 2):
-        told = used.train(step, GROUPS).metrics
-        assert not any(name.startswith("discriminator") for name in told)
-    assert same(weights(used), begin)
-    assert used.train(3, GROUPS[2:]).metrics["discriminator_loss"] == pytest.approx(np.log(2))
-    other = learner(model, every=1, epochs=2)
-    other.train(1, GROUPS[2:])
-    assert same(weights(used), weights(other)) and not same(weights(used), begin)
-
-
-def test_micro_batches_change_nothing(model):
-    updated = []
-    for tokens in (10_000, 20):
-        settings = settings_for(model)
-        table = settings.trainer.model_copy(update={"micro_batch_tokens": tokens})
-        used = load_learner(settings.model_copy(update={"trainer": table}), Ranks.alone(), torch.device("cpu"))
-        loss = [used.train(step, GROUPS).metrics["discriminator_loss"] for step in (1, 2, 3)]
-        updated.append((loss, weights(used)))
-    assert updated[0][0] == pytest.approx(updated[1][0], rel=1e-4)
-    for name, tensor in updated[0][1].items():
-        torch.testing.assert_close(tensor, updated[1][1][name], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("begun", [0, 1, 2])
@@ -230,15 +157,6 @@ def test_from_a_checkpoint_it_goes_on_as_if_nothing_had_been(model, tmp_path, be
     assert used.save().coefficients["discriminator_version"] == again.save().coefficients["discriminator_version"] == 4
 
 
-def test_a_checkpoint_of_a_run_without_one_is_refused_with_the_way_out(model, tmp_path):
-    saved = learner(model, every=0).save()
-    store = CheckpointStore(tmp_path / "checkpoints", keep=2)
-    state = CheckpointState(step=1, incarnation=1, frontier=0, fates=(), coefficients={}, config_digest="")
-    store.save(state, weights=saved.weights, optimizer=saved.optimizer, others=saved.others)
-    with pytest.raises(ConfigError, match=r"without a discriminator.*discriminator\.every = 0"):
-        learner(model).load(store.newest())
-
-
 def test_each_version_is_published_whole_and_of_the_old_ones_one_stays(model):
     used = learner(model, every=2)
     folder = model.parent / "run" / "discriminator"
@@ -254,34 +172,3 @@ def test_each_version_is_published_whole_and_of_the_old_ones_one_stays(model):
         assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     assert len(set(digests.values())) == 4
     assert sorted(path.name for path in folder.iterdir()) == ["current", "version-000004", "version-000006"]
-
-
-def test_a_life_that_begins_earlier_takes_the_pointer_back(model):
-    used = learner(model)
-    for step in range(1, 4):
-        used.train(step, GROUPS)
-        used.publish_discriminator()
-    again = learner(model)
-    again.train(1, GROUPS)
-    again.publish_discriminator()
-    folder = model.parent / "run" / "discriminator"
-    assert (folder / "current").read_text().startswith("version-000001 ")
-    assert sorted(path.name for path in folder.iterdir()) == ["current", "version-000001"]
-
-
-def test_it_belongs_to_the_settings_that_weights_depend_on(model):
-    digests = {
-        config_digest(settings_for(model, **table))
-        for table in ({"every": 0}, {"every": 0, "label_smoothing": 0.5}, {"every": 1}, {"every": 2}, {"epochs": 2})
-    }
-    assert len(digests) == 4
-
-
-def test_it_begins_with_a_reward_model_where_one_is_given(model, tmp_path):
-    used = learner(model)
-    for step in (1, 2):
-        used.train(step, GROUPS)
-    used.publish_discriminator()
-    version = model.parent / "run" / "discriminator" / "version-000002"
-    again = learner(model, path=version, run_dir=tmp_path / "other")
-    assert same(weights(again), weights(used))

@@ -78,11 +78,3 @@ def test_the_older_one_is_loaded_until_the_new_one_is_whole(crash_while: Callabl
     found = crash_while()
     assert len(found) > 10 and found[0] == 1 and found[-1] == 2 and None not in found
     assert found == sorted(step or 0 for step in found), "a later crash must not lose what an earlier one kept"
-
-
-def test_a_name_is_given_only_to_synced_files(crash_while: Callable[[], list[int | None]], tmp_path: Path) -> None:
-    crash_while()
-    named = [left / "step-000002" for left in (tmp_path / "out").iterdir() if (left / "step-000002").is_dir()]
-    assert named
-    for folder in named:
-        assert CheckpointStore(folder.parent, keep=2).newest().state.step == 2  # type: ignore[union-attr]

@@ -1,7 +1,5 @@
 """The compact table of fates against a plain dict of them."""
 
-import tracemalloc
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,13 +29,3 @@ def test_it_tells_what_a_dict_tells(added: list[GroupFate], first: int) -> None:
         assert fate.group_index in table
     for begin in (0, first):
         assert list(table.since(begin)) == [plain[index] for index in sorted(plain) if index >= begin]
-
-
-def test_a_hundred_thousand_fates_take_less_than_a_megabyte() -> None:
-    table = FateTable()
-    tracemalloc.start()
-    for index in range(100_000):
-        table.add(GroupFate(group_index=index, group_id=group_id("run", index), step=1 + index // 4))
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held < 1_000_000, held

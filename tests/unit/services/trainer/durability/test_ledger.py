@@ -70,13 +70,6 @@ def test_on_policy_the_lowest_indices_are_waited_for_whatever_came_first():
     assert choose(of) == ([0, 1], [])
 
 
-def test_on_policy_a_drop_is_skipped_over():
-    of = ledger(1, 2)
-    of.end(fate(0))
-    assert choose(of) == ([1, 2], [])
-    assert of.frontier == 1
-
-
 def test_off_policy_the_first_to_come_are_taken_and_sorted():
     of = ledger(7, 3, 5, staleness=1)
     assert choose(of) == ([3, 7], [])
@@ -140,20 +133,6 @@ def test_off_policy_another_lifes_groups_count_by_their_version():
     assert choose(ledger(0, 1, staleness=1, incarnation=1, digest="other"), incarnation=2) == ([0, 1], [])
 
 
-def test_a_group_is_taken_once_and_ends_once():
-    of = ledger(0)
-    assert of.take(ready(0)) is Arrival.DUPLICATE
-    assert of.end(fate(0, step=1)) and not of.end(fate(0))
-    assert of.take(ready(0)) is Arrival.DUPLICATE
-    assert of.fates() == [fate(0, step=1)]
-
-
-def test_fates_of_an_earlier_life_set_the_frontier():
-    of = Ledger(batch_groups=2, max_staleness=0, fates=[fate(2, step=1), fate(0, step=1), fate(1)])
-    assert of.frontier == 3
-    assert [item.group_index for item in of.fates(1)] == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("group", "score"),
     [
@@ -175,27 +154,6 @@ def discard(of, *indices, score=0.0):
         assert of.take(ready(index, scored=scored(score, score))) is Arrival.UNINFORMATIVE
         assert not of.is_ready(index)
         assert of.end(fate(index, reason="uninformative"))
-
-
-def test_what_tells_nothing_is_kept_unless_dynamic_sampling_is_on():
-    assert ledger().take(ready(0, scored=MUTE)) is Arrival.KEEP
-    assert ledger(dynamic=True).take(ready(0, scored=MUTE)) is Arrival.UNINFORMATIVE
-    assert ledger(dynamic=True).take(ready(0, scored=TOLD)) is Arrival.KEEP
-
-
-def test_what_was_discarded_does_not_come_back():
-    of = ledger(dynamic=True)
-    discard(of, 0)
-    for again in (MUTE, TOLD):
-        assert of.take(ready(0, scored=again)) is Arrival.DUPLICATE
-    assert of.discarded == 1
-
-
-@pytest.mark.parametrize("staleness", [0, 2])
-def test_a_batch_is_made_up_of_those_that_tell_something(staleness):
-    of = ledger(1, 3, staleness=staleness, dynamic=True)
-    discard(of, 0, 2)
-    assert choose(of) == ([1, 3], [])
 
 
 def test_too_much_discarded_for_one_batch_is_an_error_that_names_numbers_and_ways_out():
@@ -223,11 +181,6 @@ def test_a_batch_that_is_there_is_trained_however_much_was_discarded_and_the_cou
     assert of.discarded == 0
     discard(of, 10, 11)
     assert choose(of, version=1) == (None, [])
-
-
-def test_a_new_life_counts_anew():
-    fates = [fate(index, reason="uninformative") for index in range(9)]
-    assert choose(ledger(groups=2, dynamic=True, limit=1, fates=fates)) == (None, [])
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -309,10 +262,3 @@ class LedgerMachine(RuleBasedStateMachine):
 
 LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_any_history = pytest.mark.filterwarnings("ignore")(LedgerMachine.TestCase)
-
-
-def test_fates_come_by_index_from_any_one_on_and_in_pages():
-    fates = [GroupFate(group_index=index, group_id=str(index), step=1) for index in (9, 2, 3, 0)]
-    ledger = Ledger(batch_groups=1, max_staleness=0, fates=fates)
-    for first, most, found in ((0, None, [0, 2, 3, 9]), (1, 2, [2, 3]), (4, 2, [9]), (10, 5, []), (-5, 1, [0])):
-        assert [fate.group_index for fate in ledger.fates(first, most)] == found

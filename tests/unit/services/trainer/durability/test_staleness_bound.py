@@ -206,13 +206,3 @@ def test_drop_leaves_the_longest_out():
     world = skewed("drop")
     longest = sorted(world.length, key=world.length.__getitem__)[-16:]
     assert len(world.stale_groups) > 50 and not set(longest) & world.trained.keys()
-
-
-def test_a_credit_of_one_batch_more_would_pass_the_bound(monkeypatch):
-    """The property holds by the credit: this is how it would fail."""
-    own = credit_limit
-    monkeypatch.setattr(
-        "tests.unit.services.trainer.durability.test_staleness_bound.credit_limit",
-        lambda *, max_staleness, **others: own(max_staleness=max_staleness + 1, **others),
-    )
-    assert skewed("wait").stale_groups

@@ -10,8 +10,6 @@ from headrace.services.trainer.export.checkpoint_export import export_checkpoint
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.loading import load_policy
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.rundir.model_files import as_json, read_model_files
 from headrace.wire.settings import LoraTable
 from tests.unit.services.trainer.builders import tiny_folder
 
@@ -74,35 +72,3 @@ def test_what_is_not_there_or_is_another_models_is_refused(tmp_path):
     (tmp_path / "run").rename(tmp_path / "moved")
     with pytest.raises(ConfigError, match="no whole checkpoint yet"):
         export_checkpoint(settings(tmp_path))
-
-
-def test_what_came_to_lie_in_the_target_while_the_model_was_loaded_stays(tmp_path):
-    trained(tmp_path)
-    for target in ({"target": tmp_path / "mine"}, {}):
-        folder = target.get("target", tmp_path / "run" / "exports" / "step-000006")
-        folder.mkdir(parents=True)
-        (folder / "notes").write_text("precious")
-        with pytest.raises(ConfigError, match=r"files that are not an export's \(notes\)"):
-            export_checkpoint(settings(tmp_path, **target))
-        assert (folder / "notes").read_text() == "precious"
-
-
-@pytest.mark.parametrize("lora", [None, ADAPTERS])
-def test_another_tokenizer_or_base_than_at_the_first_start_is_refused(tmp_path, lora):
-    trained(tmp_path, lora=lora)
-    model, run = tmp_path / "model", RunPaths(tmp_path / "run")
-    (model / "tokenizer.json").write_text("{}")
-    run.config.mkdir()
-    run.model_files.write_text(as_json(read_model_files(model)))
-    export_checkpoint(settings(tmp_path, lora=lora))
-    (model / "tokenizer.json").rename(tmp_path / "tokenizer.json")
-    with pytest.raises(ConfigError, match=r"model/tokenizer.json is gone since the run's first start"):
-        export_checkpoint(settings(tmp_path, lora=lora))
-    (tmp_path / "tokenizer.json").rename(model / "tokenizer.json")
-    weights = model / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\7")
-    if lora is None:
-        export_checkpoint(settings(tmp_path))
-    else:
-        with pytest.raises(ConfigError, match=r"model/model.safetensors has changed"):
-            export_checkpoint(settings(tmp_path, lora=lora))

@@ -47,15 +47,6 @@ def test_an_older_export_is_replaced_whole(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "model"]
 
 
-def test_a_folder_without_safetensors_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"no config\.json"):
-        load_policy(tmp_path, device="cpu", forward_dtype=torch.float32)
-    source = tiny_folder(tmp_path / "model")
-    (source / "model.safetensors").rename(source / "pytorch_model.bin")
-    with pytest.raises(ConfigError, match="cannot be loaded"):
-        load_policy(source, device="cpu", forward_dtype=torch.float32)
-
-
 def test_a_tokenizer_that_went_during_training_is_missed_and_the_older_export_stays(tmp_path):
     source, run = tiny_folder(tmp_path / "model"), RunPaths(tmp_path / "run")
     (source / "tokenizer.json").write_text("{}")

@@ -1,6 +1,5 @@
 """An export replaces an earlier export, and nothing else."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.model_files import TOKENIZER_FILES
 from headrace.wire.settings import LoraTable
 from tests.unit.services.trainer.builders import tiny_folder
-from tests.verbs import said
 
 ADAPTERS = LoraTable(rank=2, alpha=4, targets=["q_proj"])
 
@@ -78,21 +76,3 @@ def test_the_model_and_the_run_directory_are_not_written_over(tmp_path: Path, wh
     with pytest.raises(ConfigError, match="an export there would replace files of"):
         check_target(tmp_path / where, run_dir=tmp_path / "run", sources=(tmp_path / "model",))
     check_target(tmp_path / "run" / "exports" / "mine", run_dir=tmp_path / "run", sources=(tmp_path / "model",))
-
-
-def test_the_command_refuses_before_anything_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "run" / "config").mkdir(parents=True)
-    tables = {"model": {"path": str(tmp_path / "model")}, "critic": {"path": str(tmp_path / "critic")}}
-    (tmp_path / "run" / "config" / "trainer.json").write_text(json.dumps(tables | {"discriminator": {"path": "."}}))
-    (tmp_path / "project" / "src").mkdir(parents=True)
-    (tmp_path / "project" / "config.json").write_text("{}")
-    (tmp_path / "project" / "thesis.tex").write_text("precious")
-
-    def refused(out: Path) -> str:
-        return said("export", tmp_path / "run", "--out", out, status=2)
-
-    complaint = refused(tmp_path / "project")
-    assert str(tmp_path / "project") in complaint and "(src/)" in complaint and complaint.count("\n") == 1
-    assert "is a file" in refused(tmp_path / "project" / "thesis.tex")
-    assert "the model that the run begins with" in refused(tmp_path / "critic")
-    assert sorted(path.name for path in (tmp_path / "project").iterdir()) == ["config.json", "src", "thesis.tex"]

@@ -5,10 +5,8 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
-from headrace.services.trainer.distributed.collectives import Ranks
-from headrace.services.trainer.model.deferred import Deferred, load_deferred, load_in_turn, stand_ins
+from headrace.services.trainer.model.deferred import load_deferred
 from headrace.services.trainer.model.model import layers_of
 from headrace.services.trainer.model.tensor_files import copy_rows, equal_in, read_whole, stored_tensors
 from headrace.services.trainer.model.weight_sources import UndeferrableError
@@ -100,39 +98,6 @@ def test_while_it_is_present_a_model_computes_and_nothing_stays(tmp_path, kind):
     assert all(after[name] is tensor for name, tensor in before.items())
 
 
-def test_one_weight_can_be_put_there_before_the_others(tmp_path):
-    load = loader(tiny_model(tied=False), tmp_path)
-    model, deferred = load_deferred(load)
-    deferred.put(model, "lm_head.weight")
-    assert torch.equal(model.lm_head.weight, load().lm_head.weight) and model.lm_head.weight.requires_grad
-    with torch.no_grad():
-        model.lm_head.weight.add_(1.0)
-    deferred.fill(model, model, device=CPU)
-    assert torch.equal(model.lm_head.weight, load().lm_head.weight + 1.0), "what is there is not read again"
-
-
-def test_stand_ins_take_no_memory_and_go(tmp_path):
-    model, _ = load_deferred(loader(tiny_model(), tmp_path))
-    weight = model.model.layers[0].mlp.up_proj.weight
-    with stand_ins(model):
-        inside = model.model.layers[0].mlp.up_proj.weight
-        assert inside.device == CPU and inside.shape == weight.shape and inside.untyped_storage().nbytes() == 4
-        model.requires_grad_(False)
-    assert model.model.layers[0].mlp.up_proj.weight is weight and weight.is_meta and not weight.requires_grad
-
-
-def test_a_model_read_whole_gives_the_same(tmp_path):
-    load = loader(tiny_family("gemma3"), tmp_path)
-    torch.manual_seed(7)
-    expected = load()
-    torch.manual_seed(7)
-    seen = []
-    model, deferred = load_in_turn(load, lambda: Ranks.alone().in_turn("to load"), seen.append)
-    assert seen == [model] and all(weight.is_meta for weight in model.parameters())
-    deferred.fill(model, model, device=CPU)
-    assert_same(model, expected)
-
-
 def test_other_files_than_safetensors_are_read_whole(tmp_path):
     load = loader(tiny_model(), tmp_path)
     torch.save(tiny_model().state_dict(), tmp_path / "pytorch_model.bin")
@@ -140,26 +105,6 @@ def test_other_files_than_safetensors_are_read_whole(tmp_path):
     with pytest.raises(UndeferrableError, match="not in safetensors"):
         load_deferred(load)
     assert load() is not None, "transformers' own reading is back in its place"
-
-
-def test_a_conversion_that_differs_in_parts_is_read_whole(tmp_path, monkeypatch):
-    from headrace.services.trainer.model import weight_sources as module
-
-    load = loader(tiny_family("qwen3_moe"), tmp_path)
-    own = module.CheckpointFiles._convert
-    monkeypatch.setattr(
-        module.CheckpointFiles,
-        "_convert",
-        lambda self, tensors, *, device: {f"{name}x": each for name, each in own(self, tensors, device=device).items()},
-    )
-    with pytest.raises(UndeferrableError, match="conversion in parts"):
-        load_deferred(load)
-
-
-def test_a_weight_that_no_file_has_is_told_and_never_left_empty(tmp_path):
-    model, _ = load_deferred(loader(tiny_model(), tmp_path))
-    with pytest.raises(UndeferrableError, match=r"embed_tokens\.weight is in none of its files"):
-        Deferred(None, frozenset()).fill(model, model, device=CPU)
 
 
 def test_rows_are_read_in_pieces_and_cast(tmp_path, monkeypatch):
@@ -197,20 +142,3 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path):
     file.write_bytes(b"no")
     with pytest.raises(ConfigError, match="header cannot be read"):
         stored_tensors([file])
-
-
-def test_a_causal_model_is_loaded_by_its_auto_class_too(tmp_path):
-    tiny_family("qwen3_moe").save_pretrained(tmp_path)
-    model, deferred = load_deferred(partial(AutoModelForCausalLM.from_pretrained, tmp_path, dtype=torch.float32))
-    deferred.fill(model, model, device=CPU)
-    assert_same(model, AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32))
-
-
-def test_a_transformers_that_loads_otherwise_is_left_to_do_it_whole(tmp_path, monkeypatch):
-    load = loader(tiny_model(), tmp_path)
-    monkeypatch.setattr("headrace.services.trainer.model.deferred._LOADER", "_load_in_some_other_way")
-    with pytest.raises(UndeferrableError, match="loads in a way that is not known"):
-        load_deferred(load)
-    monkeypatch.undo()
-    with pytest.raises(UndeferrableError, match="0 times"):
-        load_deferred(lambda: None)

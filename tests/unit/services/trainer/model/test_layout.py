@@ -1,7 +1,5 @@
 """What is published is what `save_pretrained` writes, for every family whose checkpoints transformers converts."""
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -9,7 +7,6 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from headrace.services.rollout.engines.torch.architecture import SUPPORTED
 from headrace.services.trainer.backends.single import SingleDevice
-from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model import layout
 from headrace.services.trainer.model.layout import model_layout
 from headrace.services.trainer.model.loading import load_policy
@@ -18,7 +15,7 @@ from headrace.services.trainer.publication.index_check import check_published, c
 from headrace.services.trainer.publication.outgoing import weight_groups
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import LoraTable
-from headrace.wire.weights import snapshot_groups, tensors_of, weights_sha256
+from headrace.wire.weights import snapshot_groups, tensors_of
 from tests.families import converting_families, tiny_config, tiny_family
 from tests.unit.services.trainer.builders import tiny_model
 
@@ -81,15 +78,6 @@ def test_in_bfloat16_the_same_tensors_stay_wide_as_in_a_checkpoint(tmp_path, kin
     assert_same(published(model, dtype=torch.bfloat16), expected)
 
 
-def test_a_group_that_is_converted_in_parts_is_wrong_without_an_error():
-    """Why a bucket never cuts one: transformers joins what is there."""
-    model = tiny_family("hrm_text")
-    group = next(group for group in model_layout(model).groups if len(group.sources) > 1)
-    ((name, shape),) = group.published
-    part = layout.revert_weight_conversion(model, {group.sources[0]: model.get_parameter(group.sources[0])})
-    assert part.keys() == {name} and part[name].numel() < torch.Size(shape).numel()
-
-
 def test_a_language_model_out_of_a_checkpoint_with_pictures_is_published_under_its_names_there(tmp_path):
     """Only the checkpoint tells of the prefix; what sees stays with the engine as it is."""
     config = tiny_config("qwen3_5_moe")
@@ -103,16 +91,6 @@ def test_a_language_model_out_of_a_checkpoint_with_pictures_is_published_under_i
     assert_same(published(policy.model), {name: written[name] for name in policy.layout.names})
 
 
-def test_the_attention_of_a_layer_leaves_in_one_bucket():
-    backend = SingleDevice(Policy(tiny_family("deepseek_v3"), forward_dtype=torch.float32))
-    plan = snapshot_groups(weight_groups(backend, torch.float32), bucket_bytes=SMALLEST).plan
-    for layer in range(2):
-        owner = f"model.layers.{layer}.self_attn."
-        found = [{spec.name for spec in bucket.tensors if spec.name.startswith(owner)} for bucket in plan.buckets]
-        assert len([names for names in found if names]) == 1
-        assert {f"{owner}q_a_proj.weight", f"{owner}kv_a_proj_with_mqa.weight"} <= max(found, key=len)
-
-
 def test_a_conversion_that_loses_values_is_refused_at_the_start(monkeypatch):
     revert = layout.revert_weight_conversion
 
@@ -124,17 +102,6 @@ def test_a_conversion_that_loses_values_is_refused_at_the_start(monkeypatch):
 
     monkeypatch.setattr(layout, "revert_weight_conversion", shortened)
     with pytest.raises(ConfigError, match=r"mlp\.experts\.gate_up_proj hold 4096 values, 3616 would be published"):
-        model_layout(tiny_family("qwen3_moe"))
-
-
-def test_a_tensor_that_no_name_is_left_for_is_refused_at_the_start(monkeypatch):
-    revert = layout.revert_weight_conversion
-    monkeypatch.setattr(
-        layout,
-        "revert_weight_conversion",
-        lambda model, tensors: {name: each for name, each in revert(model, tensors).items() if "mlp.gate." not in name},
-    )
-    with pytest.raises(ConfigError, match=r"model\.layers\.0\.mlp\.gate\.weight, .* would not be published"):
         model_layout(tiny_family("qwen3_moe"))
 
 
@@ -171,17 +138,6 @@ def test_a_published_name_that_the_checkpoint_lacks_is_refused(folder):
         check_published(policy, folder)
 
 
-def test_the_names_of_a_checkpoint_in_several_files_come_from_its_index(folder, tmp_path):
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    model.save_pretrained(tmp_path / "shards", max_shard_size="60KB")
-    index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
-    assert len(set(index["weight_map"].values())) > 1
-    assert checkpoint_names(tmp_path / "shards") == checkpoint_names(folder) == model_layout(model).names
-    (tmp_path / "shards" / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ConfigError, match="the names of its tensors cannot be read"):
-        checkpoint_names(tmp_path / "shards")
-
-
 @pytest.mark.parametrize("written", [True, False])
 def test_a_tied_head_may_be_in_the_checkpoint_or_not(tmp_path, written):
     tiny_model(tied=True).save_pretrained(tmp_path)
@@ -207,15 +163,6 @@ def test_adapters_of_modules_with_another_name_in_the_checkpoint_are_refused(tmp
         with pytest.raises(ConfigError, match="named or shaped otherwise in its checkpoint") as refused:
             check_published(policy, tmp_path / kind)
         assert name in str(refused.value)
-
-
-def test_an_export_of_a_converting_family_has_the_digest_of_its_file(tmp_path):
-    tiny_family("deepseek_v3").save_pretrained(tmp_path / "model")
-    policy = load_policy(tmp_path / "model", device="cpu", forward_dtype=torch.float32)
-    digest = export_model(SingleDevice(policy), tmp_path / "model", tmp_path / "export", dtype=torch.bfloat16)
-    written = load_file(tmp_path / "export" / "model.safetensors")
-    assert digest == weights_sha256(written.items())
-    assert_same(published(policy.model, dtype=torch.bfloat16), written)
 
 
 @pytest.mark.parametrize("kind", SUPPORTED)

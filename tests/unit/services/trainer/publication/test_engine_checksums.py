@@ -22,11 +22,6 @@ def test_projections_of_one_input_are_hashed_as_one_whatever_their_order() -> No
     assert found == {f"{LAYER}.self_attn.qkv_proj.weight": sha(parts["q"], parts["k"], parts["v"])}
 
 
-def test_a_whole_that_lacks_a_part_is_left_out() -> None:
-    named = [(f"{LAYER}.mlp.gate_proj.weight", torch.randn(32, 8)), ("model.norm.weight", torch.randn(8))]
-    assert list(engine_checksums(named, "sglang-sha256")) == ["model.norm.weight"]
-
-
 def test_sizes_are_padded_with_zeros_as_the_engine_pads_them() -> None:
     embedding, gate, up, down = torch.randn(70, 8), torch.randn(40, 8), torch.randn(40, 8), torch.randn(8, 40)
     named = [
@@ -59,14 +54,6 @@ def test_the_experts_of_a_layer_are_hashed_as_two_wholes_in_their_order(gate: st
     assert engine_checksums(sorted(named.items()), "sglang-sha256") == expected
     del named[f"{owner}.3.{up}.weight"]
     assert list(engine_checksums(named.items(), "sglang-sha256")) == [f"{owner}.w2_weight"]
-
-
-def test_one_changed_element_changes_its_tensor_alone() -> None:
-    named = {"a.weight": torch.randn(8, 8), "b.weight": torch.randn(8, 8)}
-    before = engine_checksums(named.items(), "sglang-sha256")
-    named["b.weight"][3, 3] += 0.5
-    after = engine_checksums(named.items(), "sglang-sha256")
-    assert before["a.weight"] == after["a.weight"] and before["b.weight"] != after["b.weight"]
 
 
 def test_on_a_gpu_the_vocabulary_alone_is_padded_and_the_hash_is_sglangs() -> None:
@@ -105,11 +92,3 @@ def test_experts_on_a_gpu_are_left_to_the_engines_to_compare() -> None:
 )
 def test_what_only_the_engine_can_compute_gives_nothing(layout: str, family: str) -> None:
     assert engine_checksums([("a.weight", torch.randn(2, 2))], layout, {"model_type": family}) == {}
-
-
-def test_a_parameter_that_sglang_cannot_hash_is_left_out_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, norm = torch.randn(40, 8), torch.randn(8)
-    named = {f"{LAYER}.mlp.gate_proj.weight": gate, f"{LAYER}.mlp.up_proj.weight": gate, "model.norm.weight": norm}
-    monkeypatch.setattr("headrace.services.trainer.publication.checksums.SGL64_MOST_BYTES", 2 * 40 * 8 * 4 - 1)
-    assert list(engine_checksums(named.items(), "sglang-device", {"model_type": "qwen3"})) == ["model.norm.weight"]
-    assert len(engine_checksums(named.items(), "sglang-sha256", {"model_type": "qwen3"})) == 2

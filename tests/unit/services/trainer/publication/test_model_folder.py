@@ -1,19 +1,16 @@
 """What the trainer says of `model.path`, whatever version it is at."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.publication.checksums import engine_checksums
 from headrace.services.trainer.publication.model_folder import folder_checksums
 from headrace.services.trainer.publication.outgoing import weight_groups
-from headrace.wire.errors import ContractError
 from headrace.wire.weights import snapshot_groups, tensors_of
 from tests.families import tiny_family
 
@@ -55,29 +52,3 @@ def test_fused_parts_of_one_number_say_nothing_of_their_order_and_are_left_out(t
     assert f"{LAYER}.qkv_proj.weight" in found and f"{LAYER}.qkv_proj.bias" not in found
     # A norm is of one number as well, and has no order.
     assert "model.norm.weight" in found
-
-
-def test_a_tensor_that_the_folder_has_not_leaves_its_parameter_out(tmp_path: Path) -> None:
-    model = tiny_family("qwen3")
-    model.save_pretrained(tmp_path)
-    plan = published(model, torch.float32).plan
-    tensors = load_file(tmp_path / "model.safetensors")
-    del tensors[f"{LAYER}.k_proj.weight"]
-    save_file(tensors, tmp_path / "model.safetensors")
-    found = folder_checksums(tmp_path, plan, "sglang-sha256", {"model_type": "qwen3"})
-    assert f"{LAYER}.qkv_proj.weight" not in found and f"{LAYER}.o_proj.weight" in found
-
-
-def test_a_folder_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
-    model = tiny_family("qwen3")
-    model.save_pretrained(tmp_path)
-    plan = published(model, torch.float32).plan
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(b"\0" * 64)
-    with pytest.raises(ContractError, match="names of its tensors cannot be read"):
-        folder_checksums(tmp_path, plan, "sglang-sha256", {"model_type": "qwen3"})
-    names = [spec.name for bucket in plan.buckets for spec in bucket.tensors]
-    index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ContractError, match=r"model\.path .*header"):
-        folder_checksums(tmp_path, plan, "sglang-sha256", {"model_type": "qwen3"})

@@ -67,9 +67,3 @@ def test_gate_and_up_of_each_expert_lie_behind_each_other_on_each_rank() -> None
         held = torch.cat([one[part][4 * rank :][:4] for one in experts for part in ("gate_proj", "up_proj")])
         assert found[f"{rank}/{owner}.w13_weight"] == sglang_gpu_hash(held)
     assert len(found) == 2 and engine_checksums(named.items(), "sglang-device/2", config) == {}
-
-
-def test_an_old_config_without_heads_of_keys_has_as_many_as_of_queries() -> None:
-    assert Split.of({"num_attention_heads": 4}, 2).kv_heads == 4
-    assert Split.of({}, 2).heads == 0
-    assert of(f"{LAYER}.self_attn.q_proj.weight", torch.randn(8, 4), 2, {}) is None

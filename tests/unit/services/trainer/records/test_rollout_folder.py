@@ -59,18 +59,6 @@ def test_the_oldest_steps_go_when_the_folder_is_larger_than_asked_for(tmp_path: 
     assert steps(tmp_path) == [12, 13, 14, 15]
 
 
-def test_a_step_that_is_written_again_counts_once_and_the_newest_stays(tmp_path: Path) -> None:
-    add(RolloutFolder(tmp_path, keep_mib=0), 1)
-    rollouts = RolloutFolder(tmp_path, keep_mib=mib(tmp_path, 3.5))
-    add(rollouts, 2, 3, 2, 3, 2)
-    assert steps(tmp_path) == [1, 2, 3]
-    small = RolloutFolder(tmp_path, keep_mib=mib(tmp_path, 0.5))
-    add(small, 2)
-    assert steps(tmp_path) == [3]
-    add(small, 4)
-    assert steps(tmp_path) == [4]
-
-
 def test_a_full_disk_is_counted_told_once_a_minute_and_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[Any]
 ) -> None:
@@ -90,18 +78,3 @@ def test_a_full_disk_is_counted_told_once_a_minute_and_ends_nothing(
     assert list(folder.iterdir()) == [], "a half-written file takes room"
     add(rollouts, 3)
     assert steps(folder) == [3] and unwritten() == before + 2
-
-
-def test_a_folder_that_cannot_be_is_no_reason_either(tmp_path: Path) -> None:
-    (tmp_path / "rollouts").write_text("a file")
-    before = unwritten()
-    add(RolloutFolder(tmp_path / "rollouts", keep_mib=1), 1)
-    assert unwritten() == before + 1
-
-
-def test_what_a_killed_trainer_left_half_written_is_removed_once(tmp_path: Path) -> None:
-    left = tmp_path / ".aside-step-000007.parquet.ab12cd34"
-    left.write_bytes(b"PAR1")
-    rollouts = RolloutFolder(tmp_path, keep_mib=1)
-    add(rollouts, 1)
-    assert not left.exists() and steps(tmp_path) == [1]

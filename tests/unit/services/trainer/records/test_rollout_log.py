@@ -68,15 +68,6 @@ def test_tokens_are_in_the_log_and_what_nobody_sampled_has_no_logprob(tmp_path):
         assert row["token_advantages"] is None
 
 
-def test_advantages_that_differ_within_a_rollout_are_in_the_log(tmp_path):
-    group = builders.masked_group(4)
-    tokens = [np.array([0.5, 0.5], np.float32), np.array([-1.0, 2.0], np.float32)]
-    rows = parquet.read_table(write_rollouts(tmp_path, 1, [ready(group)], [0.5, 0.5], tokens)).to_pylist()
-    told = iter([-1.0, 2.0])
-    assert rows[0]["token_advantages"] is None
-    assert rows[1]["token_advantages"] == [next(told) if one else None for one in group.rollouts[1].trained_mask]
-
-
 def test_tokens_over_the_bound_are_in_the_log_as_not_trained(tmp_path):
     made = builders.masked_group(4)
     rollouts = []

@@ -80,11 +80,3 @@ def test_a_wait_that_is_given_up_or_too_long_uses_no_gpu(tmp_path: Path) -> None
     with pytest.raises(WaitTimeoutError, match="the trainer's turn on its GPUs: rollout-0 to sleep"):
         TrainerTurns(ours, orchestrator.ask, orchestrator.doing, limit_s=0.2).begin(learner, lambda: False)
     assert learner.calls == []
-
-
-def test_without_locks_nothing_is_asked_or_moved() -> None:
-    orchestrator, learner = Orchestrator(AssertionError()), Learner([])
-    turns = TrainerTurns([], orchestrator.ask, orchestrator.doing, limit_s=1)
-    assert turns.begin(learner, lambda: False)
-    turns.end(learner)
-    assert learner.calls == [] and orchestrator.said == [] and not turns.has

@@ -69,24 +69,6 @@ def test_an_ordered_batch_names_its_group_and_the_place_of_that_one_alone(tmp_pa
     assert words(tmp_path, "wait", [1, 5], places) == (said, [0, 2])
 
 
-def test_a_broker_that_is_away_is_named_in_place_of_where_the_group_was(tmp_path):
-    said = "a batch for step 1: group 0 and 1 more (the broker is away: no answer)"
-    places = {0: "rollout-1 generates it"}
-    assert words(tmp_path, "wait", [1, 5], places, "the broker is away: no answer") == (said, [0, 2])
-
-
-@pytest.mark.parametrize(
-    ("broker", "said"), [("", "the orchestrator is away"), ("no broker", "no broker; the orchestrator is away")]
-)
-def test_an_orchestrator_that_is_away_is_named_beside_a_broker_that_is(tmp_path, broker, said):
-    found, _ = words(tmp_path, "wait", [1, 5], {0: "rollout-1 generates it"}, broker, "the orchestrator is away")
-    assert found == f"a batch for step 1: group 0 and 1 more ({said})"
-
-
-def test_a_batch_by_arrival_waits_for_any_group(tmp_path):
-    assert words(tmp_path, "mask", [1, 5], {}) == ("a batch for step 1: 2 of 3 groups have come", [])
-
-
 class Orchestrator:
     """Answers one report; meanwhile the trainer has come to wait for another group."""
 

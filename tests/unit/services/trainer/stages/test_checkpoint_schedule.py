@@ -67,17 +67,6 @@ def test_a_checkpoint_tells_its_deadline_while_weights_are_gathered_and_its_end(
     assert (tmp_path / "checkpoints" / "step-000003").is_dir()
 
 
-def test_a_full_disk_ends_it(keep):
-    def full():
-        raise OSError(28, "No space left on device")
-
-    schedule, _ = keep(full)
-    with pytest.raises(OSError, match="No space"):
-        schedule.save(3)
-    active, until = operation()
-    assert active == 0 and until <= time.time()
-
-
 def test_a_fenced_life_ends_it_before_the_checkpoint_shows(keep, tmp_path, monkeypatch):
     schedule, ledger = keep(lambda: None)
 

@@ -8,7 +8,6 @@ from transformers import AutoModelForCausalLM
 
 from headrace.services.trainer.backends.choice import make_backend
 from headrace.services.trainer.backends.options import BackendOptions
-from headrace.services.trainer.config.stage import DpoTable
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.stages.offline import reference
@@ -91,15 +90,6 @@ def test_a_resumed_run_computes_no_reference_again_and_ends_in_the_same_bits(tmp
     assert exported(halves) == exported(whole)
 
 
-def test_a_reference_without_held_out_pairs_is_read_again(tmp_path):
-    for life in (StopAfter(4), None):
-        chosen = settings(tmp_path)
-        (chosen.run_dir / "eval_examples.parquet").unlink()
-        run(chosen, life)
-    assert load_file(RunPaths(chosen.run_dir).reference_logprobs)["held_out"].shape == (0, 2)
-    assert len(metrics(chosen)) == 8
-
-
 def test_the_reference_of_other_pairs_or_another_model_is_refused(tmp_path):
     chosen = settings(tmp_path)
     run(chosen)
@@ -109,13 +99,6 @@ def test_the_reference_of_other_pairs_or_another_model_is_refused(tmp_path):
     kept.write_bytes(b"torn")
     run(settings(tmp_path))
     assert load_file(kept)["train"].shape == (24, 2)
-
-
-def test_a_smoothing_that_the_loss_has_no_use_for_is_refused():
-    with pytest.raises(ValueError, match='not to "dpo"'):
-        DpoTable(label_smoothing=0.1)
-    with pytest.raises(ValueError, match="needs a label_smoothing"):
-        DpoTable(loss="robust")
 
 
 def test_ipo_takes_the_means_over_each_answers_tokens(tmp_path):

@@ -1,7 +1,6 @@
 """The loop of all stages on given examples: order, normalizers, ranks, resume."""
 
 import itertools
-import weakref
 
 import pytest
 import torch
@@ -10,12 +9,9 @@ from hypothesis import strategies as st
 
 from headrace.services.trainer.backends.choice import make_backend
 from headrace.services.trainer.backends.options import BackendOptions
-from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.config.stage import SftTable
 from headrace.services.trainer.distributed.collectives import Ranks
-from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.model.model import Policy
-from headrace.services.trainer.stages.offline.run import OfflineRun
 from headrace.services.trainer.stages.offline.sft import Supervised
 from headrace.services.trainer.stages.offline.step import OfflineStep, Plan
 from headrace.wire.errors import ConfigError
@@ -101,44 +97,10 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, stopped):
     assert [row["version"] for row in metrics(settings(halves), "evals")] == [0, 5, 10]
 
 
-def test_a_stage_without_held_out_examples_trains_and_resumes(tmp_path):
-    for life in (StopAfter(4), None):
-        chosen = settings(tmp_path)
-        (chosen.run_dir / "eval_examples.parquet").unlink()
-        run(chosen, life)
-    assert len(metrics(chosen)) == 10 and exported(chosen)
-    assert not (chosen.run_dir / "evals.jsonl").exists()
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_all_ranks_gather_the_weights_of_a_checkpoint_and_the_first_keeps_them(tmp_path, monkeypatch, rank):
-    alive, counts = weakref.WeakValueDictionary(), []
-
-    def gathered(backend):
-        for name, weight in backend.named_weights():
-            whole = weight.clone()
-            alive[name] = whole
-            counts.append(len(alive))
-            yield name, whole
-
-    monkeypatch.setattr(SingleDevice, "whole_weights", gathered)
-    OfflineRun(settings(tmp_path, steps=1), Ranks(rank, 1), torch.device("cpu"), StopSignal()).run()
-    # The one before is let go when the next has come.
-    assert max(counts) == (2 if rank else len(counts)) and len(counts) > 2
-
-
 def test_a_run_that_may_not_resume_refuses_a_used_folder(tmp_path):
     run(settings(tmp_path))
     with pytest.raises(ConfigError, match="holds a run already"):
         run(settings(tmp_path, trainer={"resume": False}))
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-    chosen = settings(tmp_path)
-    run(chosen)
-    lora = chosen.model.model_copy(update={"lora": chosen.model.lora.model_copy(update={"rank": 2})})
-    with pytest.raises(ConfigError, match="is of another model"):
-        run(chosen.model_copy(update={"model": lora}))
 
 
 @pytest.mark.parametrize("stage", ["sft", "dpo", "reward_model"])

@@ -63,17 +63,3 @@ def test_a_replay_imports_the_code_of_the_run_that_it_replays(started, tmp_path)
 def test_a_module_that_another_one_hides_is_refused(started):
     with pytest.raises(ConfigError, match=r"json:estimate: algorithm.path has a module json, but another"):
         load_algorithm(TrainerSettings.model_validate(started("json")))
-
-
-def test_a_package_that_has_the_function_but_is_not_the_copy_is_refused(started, tmp_path, monkeypatch):
-    settings = TrainerSettings.model_validate(started("own_functions_hidden"))
-    first = tmp_path / "first"
-    first.mkdir()
-    (first / "own_functions_hidden.py").write_text(TEXT)
-    monkeypatch.setattr(sys, "path", [str(first), *sys.path])
-    with pytest.raises(ConfigError, match="another of that name comes before it on the import path"):
-        load_algorithm(settings)
-
-
-def test_a_run_without_functions_of_its_own_has_no_digest(tmp_path):
-    assert code_digest(TrainerSettings(run_dir=tmp_path)) == ""

@@ -10,7 +10,6 @@ from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.stages.offline.packing import pack
-from headrace.services.trainer.stages.offline.rows import make_rows
 from headrace.services.trainer.stages.offline.sft import Supervised
 from tests.unit.services.trainer.builders import tiny_model
 from tests.unit.services.trainer.stages.stage_builders import examples
@@ -25,11 +24,6 @@ def test_every_example_is_packed_once_and_no_row_is_over_full(lengths, capacity)
     # First fit: no two rows would fit into one.
     sums = sorted(sum(lengths[number] for number in row) for row in rows)
     assert len(sums) < 2 or sums[0] + sums[1] > capacity
-
-
-def test_a_capacity_below_one_is_refused():
-    with pytest.raises(ValueError, match="capacity is 0"):
-        pack([1], capacity=0)
 
 
 def policy(attention="sdpa"):
@@ -59,17 +53,3 @@ def test_packed_rows_have_the_loss_and_gradient_of_rows_of_their_own(attention):
     largest = max(one.abs().max() for one in gradient.values())
     for name, one in gradient.items():
         assert (packed_gradient[name] - one).abs().max() <= (1e-10 if exact else 1e-6) * largest
-
-
-def test_without_positions_the_same_rows_would_be_wrong():
-    units = Supervised(pack_tokens=24, logprob_chunk=7).units(examples(12, seed=4))
-    rows = make_rows(units, torch.device("cpu"))
-    model = policy()
-    with torch.no_grad():
-        right, wrong = (
-            model(
-                rows.token_ids, rows.rows, rows.places, rows.targets, rows.temperature.double(), 64, positions
-            ).logprobs
-            for positions in (rows.positions, None)
-        )
-    assert (right - wrong).abs().max() > 1e-3

@@ -14,7 +14,7 @@ from headrace.services.trainer.stages.offline.packing_check import must_join
 from headrace.services.trainer.stages.offline.sft import Supervised
 from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.families import family
-from tests.unit.services.trainer.stages.stage_builders import examples, metrics, run, stage_settings, write_examples
+from tests.unit.services.trainer.stages.stage_builders import examples, run, stage_settings, write_examples
 
 APART = ("deepseek_v3", "gemma3_text", "gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
 LEAKING = (
@@ -39,15 +39,6 @@ def test_a_family_that_keeps_examples_apart_packs_rows(kind, dtype):
 def test_a_family_that_lets_them_see_each_other_is_refused_with_the_way_out(kind, dtype):
     with pytest.raises(ConfigError, match=rf"sft\.pack_tokens: .* type {kind} let .*Set sft\.pack_tokens = 0"):
         must_join(backend(family(kind), dtype), chunk=64)
-
-
-@pytest.mark.parametrize("kind", ["gpt_oss", "mamba2"])
-def test_it_is_found_however_small_the_logits_of_a_fresh_model_are(kind):
-    model = family(kind)
-    with torch.no_grad():
-        model.get_output_embeddings().weight.mul_(1e-3)
-    with pytest.raises(ConfigError, match="let the examples of one row attend to each other"):
-        must_join(backend(model), chunk=64)
 
 
 def settings(folder, kind, **changes):
@@ -118,13 +109,3 @@ def test_where_kernels_take_bounds_rows_are_joined_and_no_gradient_changes(kerne
     for name, one in alone.items():
         if one is not None:
             assert (packed[name] - one).abs().max() <= 1e-4 * largest, name
-
-
-def test_a_stage_with_such_kernels_has_the_losses_of_one_that_does_not_pack(tmp_path, kernels):
-    found = []
-    for name, changes in (("alone", {}), ("packed", {"pack_tokens": 16})):
-        chosen = settings(tmp_path / name, "qwen3_next", **changes)
-        assert run(chosen)
-        found.append([row["loss"] for row in metrics(chosen)])
-    assert kernels
-    assert found[1] == pytest.approx(found[0], rel=1e-3)

@@ -114,13 +114,6 @@ def test_contradictions_in_the_journal_are_damage(journal):
         history(journal)
 
 
-def test_a_step_with_two_batches_is_damage(journal):
-    write(journal, 1, 0)
-    write(journal, 1, 1)
-    with pytest.raises(JournalDamagedError, match="step 1 follows step 1"):
-        history(journal)
-
-
 def test_a_group_that_ends_twice_is_damage(journal):
     write(journal, 1, 0)
     write(journal, 2, 0)

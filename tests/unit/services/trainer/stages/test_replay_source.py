@@ -2,12 +2,9 @@
 
 import shutil
 
-import pytest
-
 from headrace.services.trainer.config.replay import ReplayTable
 from headrace.services.trainer.stages.replay import source as replay_source
 from headrace.services.trainer.stages.replay.source import hold_source
-from headrace.wire.errors import ConfigError
 from headrace.wire.journal import JournalWriter, prune_payloads, read_payload
 
 
@@ -60,11 +57,3 @@ def test_a_run_that_moves_on_while_it_is_read_is_read_again(tmp_path, monkeypatc
     monkeypatch.setattr(replay_source, "read_journal", moved_on)
     source = hold_source(ReplayTable(source=run), tmp_path / "held")
     assert (source.plan.after, source.plan.last, len(reads)) == (6, 9, 2)
-
-
-def test_a_refusal_of_a_run_that_stands_still_comes_at_once(tmp_path):
-    run = run_with(tmp_path, steps=3, checkpoints=[3])
-    with pytest.raises(ConfigError, match="no checkpoint of step 2"):
-        hold_source(ReplayTable(source=run, after=2), tmp_path / "held")
-    with pytest.raises(ConfigError, match="has no journal"):
-        hold_source(ReplayTable(source=tmp_path), tmp_path / "held")

@@ -13,7 +13,6 @@ from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.loading import load_value_model
 from headrace.services.trainer.stages.offline.reward_model import RankedScores
 from headrace.services.trainer.stages.offline.rows import last_places
-from headrace.wire.errors import ConfigError
 from tests.unit.services.trainer.stages.stage_builders import metrics, pairs, run, stage_settings, write_pairs
 
 
@@ -93,10 +92,3 @@ def test_the_loss_has_the_pairs_margins_and_the_mean_is_over_pairs(tmp_path):
         wanted += np.log1p(np.exp(bad - good + pair.margin)) + 0.5 * (good + bad) ** 2
     assert sums["loss"].item() == pytest.approx(wanted, rel=1e-5)
     assert RankedScores(centering=0.5).weight(given) == 7
-
-
-def test_adapters_on_a_reward_model_are_refused(tmp_path):
-    chosen = settings(tmp_path)
-    lora = chosen.model.model_copy(update={"lora": chosen.model.lora.model_copy(update={"rank": 2})})
-    with pytest.raises(ConfigError, match="reward model is trained whole"):
-        run(chosen.model_copy(update={"model": lora}))

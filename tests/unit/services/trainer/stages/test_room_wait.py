@@ -42,11 +42,6 @@ def test_with_room_nothing_is_said_and_the_need_is_a_gauge(wait: Callable[..., t
     assert REGISTRY.get_sample_value("headrace_trainer_step_room_bytes") == 10 * MIB + len(DATA)
 
 
-def test_the_batch_itself_needs_room_too(wait: Callable[..., tuple[bool, list[str]]]) -> None:
-    there, said = wait([10 * MIB, 11 * MIB])
-    assert there and said[0].endswith("10.0 MiB free, 10.0 MiB needed")
-
-
 def test_the_wait_names_place_and_bytes_until_there_is_room(
     wait: Callable[..., tuple[bool, list[str]]], tmp_path: Path
 ) -> None:
@@ -61,10 +56,3 @@ def test_a_stop_ends_the_wait(wait: Callable[..., tuple[bool, list[str]]]) -> No
 def test_the_deadline_ends_the_trainer_with_the_reason(wait: Callable[..., tuple[bool, list[str]]]) -> None:
     with pytest.raises(DiskError, match=r"1\.0 MiB free, 10\.0 MiB needed\); make room .*disk_reserve_mib"):
         wait([MIB], limit_s=0.0)
-
-
-@pytest.mark.parametrize(("free", "reserve"), [([0], 0), ([None], 10 * MIB)])
-def test_without_a_reserve_or_a_look_it_does_not_wait(
-    wait: Callable[..., tuple[bool, list[str]]], free: list[int | None], reserve: int
-) -> None:
-    assert wait(free, reserve=reserve) == (True, [])

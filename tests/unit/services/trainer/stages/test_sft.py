@@ -5,8 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from headrace.services.trainer.stages.offline.examples import read_examples
-from headrace.wire.errors import DataError
-from tests.unit.services.trainer.stages.stage_builders import exported, metrics, run, stage_settings, write_examples
+from tests.unit.services.trainer.stages.stage_builders import metrics, run, stage_settings, write_examples
 
 ROWS = [([5, 6 + n % 3], [9 + n % 3, 10, 1][: 2 + n % 2]) for n in range(12)]
 
@@ -68,40 +67,3 @@ def test_packed_rows_give_the_same_losses_step_by_step(tmp_path):
         run(chosen)
         found.append(losses(chosen))
     assert found[1] == pytest.approx(found[0], rel=1e-4)
-
-
-def test_two_runs_end_in_the_same_bits(tmp_path):
-    digests = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        chosen = settings(tmp_path / name, steps=5)
-        run(chosen)
-        digests.append(exported(chosen))
-    assert digests[0] == digests[1]
-
-
-def test_bad_data_names_file_row_and_column(tmp_path):
-    path = tmp_path / "bad.parquet"
-    write_examples(path, [([1], [2]), ([1], [])])
-    with pytest.raises(DataError, match="row 1: completion_ids"):
-        read_examples(path)
-    write_examples(path, [([1], [2], [False])])
-    with pytest.raises(DataError, match="row 0: trained marks 0 of 1"):
-        read_examples(path)
-    write_examples(path, [])
-    with pytest.raises(DataError, match="no rows"):
-        read_examples(path)
-    with pytest.raises(DataError, match=r"missing\.parquet"):
-        read_examples(tmp_path / "missing.parquet")
-
-
-def test_with_adapters_only_they_are_trained_and_the_export_has_them_merged(tmp_path):
-    chosen = settings(tmp_path, learning_rate=3e-2)
-    lora = chosen.model.lora.model_copy(update={"rank": 4})
-    run(chosen.model_copy(update={"model": chosen.model.model_copy(update={"lora": lora})}))
-    assert losses(chosen)[-1] < losses(chosen)[0] - 0.05
-    base = AutoModelForCausalLM.from_pretrained(chosen.model.path).state_dict()
-    merged = AutoModelForCausalLM.from_pretrained(chosen.run_dir / "export").state_dict()
-    changed = {name for name, weight in base.items() if not torch.equal(weight, merged[name])}
-    assert changed and all(name.split(".")[-2] in lora.targets for name in changed)
-    assert (chosen.run_dir / "export" / "adapter" / "adapter_model.safetensors").is_file()

@@ -9,9 +9,8 @@ from transformers import AutoModelForCausalLM, MistralConfig, Qwen2Config, Qwen3
 
 from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.model.model import Policy
-from headrace.services.trainer.throughput.flops import Attention, ComputeShape, Weights, causal_pairs, training_flops
+from headrace.services.trainer.throughput.flops import ComputeShape, Weights, causal_pairs, training_flops
 from headrace.wire.settings import LoraTable
-from tests.families import tiny_family
 from tests.unit.services.trainer.builders import tiny_folder
 from tests.unit.services.trainer.families import FAMILIES, family
 
@@ -84,11 +83,6 @@ def test_a_window_bounds_what_attention_counts():
     assert kind.training(4096) == 1536 * 8_390_656
 
 
-def test_layers_with_and_without_a_window_are_told_apart():
-    kinds = Policy(family("gpt_oss"), forward_dtype=torch.float32).compute.attention
-    assert sorted((kind.layers, kind.window) for kind in kinds) == [(1, 0), (1, 8)]
-
-
 @given(st.integers(0, 60), st.integers(0, 70), st.integers(0, 70))
 def test_pairs_are_those_that_the_mask_lets_through(tokens, window, chunk):
     seen = [(q, k) for q in range(tokens) for k in range(q + 1)]
@@ -158,24 +152,3 @@ def test_the_count_is_what_torch_counts_of_a_real_model(kind):
     # `addmm_`, which torch does not count.
     expected = shape.body.training * tokens + whole_squares(shape, tokens) + 6 * shape.head.trained * scored
     assert counted(policy, tokens, scored) == expected
-
-
-@pytest.mark.parametrize("kind", sorted(FAMILIES))
-def test_every_family_has_a_count(kind):
-    shape = Policy(family(kind), forward_dtype=torch.float32).compute
-    assert shape.body.trained > 0 and shape.head.trained == 48 * 32
-    assert bool(shape.attention) == (kind != "mamba2")
-
-
-def test_latent_attention_has_two_widths():
-    shape = Policy(family("deepseek_v3"), forward_dtype=torch.float32).compute
-    assert shape.attention == (Attention(layers=2, heads=4, key_width=16, value_width=8),)
-
-
-def test_layers_that_differ_in_their_width_are_counted_each_as_it_is():
-    model = tiny_family("gemma4_unified")
-    shape = Policy(model, forward_dtype=torch.float32).compute
-    config = model.config.get_text_config()
-    widths = sorted(config.per_layer_config[layer].head_dim for layer in range(config.num_hidden_layers))
-    assert sorted(kind.key_width for kind in shape.attention for _ in range(kind.layers)) == widths
-    assert len(set(widths)) == 2

@@ -32,11 +32,6 @@ def test_a_peak_between_two_looks_is_seen_and_then_forgotten():
     assert after < high - 190 * MIB
 
 
-@linux
-def test_a_cpu_has_no_peak_of_a_device():
-    assert MemoryPeaks(CPU).take().keys() == {"peak_host_memory_bytes"}
-
-
 def status(folder, mib):
     aside = folder / "aside"
     aside.write_text(f"Name:\tpython\nVmHWM:\t{900 * 1024} kB\nVmRSS:\t{mib * 1024} kB\n")
@@ -54,10 +49,6 @@ def test_where_the_mark_may_not_be_reset_the_present_size_is_looked_at(tmp_path)
     status(tmp_path, 120)
     # Not the 900 that the process once had: they were before.
     assert peaks.take()["peak_host_memory_bytes"] == 300 * MIB
-
-
-def test_without_a_process_file_system_it_is_unknown(tmp_path):
-    assert MemoryPeaks(CPU, process=tmp_path / "none").take() == {"peak_host_memory_bytes": 0.0}
 
 
 def test_the_peaks_of_a_gpu_are_asked_for_and_reset(monkeypatch):

@@ -2,7 +2,6 @@
 
 import torch
 
-from headrace.services.trainer import metrics
 from headrace.services.trainer.throughput.hardware import read_hardware
 from headrace.services.trainer.throughput.speed import Hardware, step_speed
 
@@ -41,30 +40,3 @@ def test_an_unknown_gpu_has_tokens_and_no_mfu(monkeypatch):
     assert not {"mfu", "mfu_train"} & step_speed(LINE, unknown).keys()
     assert step_speed(LINE, unknown)["trained_tokens_per_second_per_gpu"] == 100.0
     assert read_hardware(device, 2, peak_tflops=150.0) == Hardware(gpus=2, peak_flops=150e12)
-
-
-def test_a_known_gpu_needs_no_setting_and_a_setting_wins(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
-    device = torch.device("cuda")
-    assert read_hardware(device, 1, peak_tflops=0.0) == Hardware(gpus=1, peak_flops=989e12)
-    assert read_hardware(device, 1, peak_tflops=400.0) == Hardware(gpus=1, peak_flops=400e12)
-
-
-def test_a_stage_without_a_wait_is_timed_by_its_step():
-    line = {"seconds": 2.0, "trained_tokens": 100.0, "model_flops": 1e15}
-    found = step_speed(line, Hardware(gpus=1, peak_flops=1e15))
-    assert found == {"trained_tokens_per_second": 50.0, "trained_tokens_per_second_per_gpu": 50.0, "mfu": 0.5}
-
-
-def test_a_series_that_has_no_number_is_absent_and_not_zero():
-    def values_of(gauge):
-        return {sample.labels[gauge._labelnames[0]]: sample.value for sample in gauge.collect()[0].samples}
-
-    metrics.MFU.clear()
-    metrics.show_step({"trained_tokens_per_second": 12.5, "peak_host_memory_bytes": 1e9})
-    assert values_of(metrics.TOKENS_PER_SECOND)["trained"] == 12.5
-    assert values_of(metrics.PEAK_MEMORY)["host"] == 1e9
-    assert values_of(metrics.MFU) == {}
-    metrics.show_step({"mfu": 0.3, "mfu_train": 0.4})
-    assert values_of(metrics.MFU) == {"step": 0.3, "train": 0.4}
-    metrics.MFU.clear()
