@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire import await_file
 from headrace.wire.await_file import await_files
 
 
@@ -31,20 +30,3 @@ def test_it_gives_up_in_time_and_says_for_what_and_on_whom(tmp_path: Path, capsy
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith(f"waiting for {tmp_path}/never, written by the init container `prepare`")
     assert last.startswith(f"gave up after 0.4 s: there is no {tmp_path}/never; it is written by the init container")
-
-
-def test_a_folder_of_that_name_is_no_file(tmp_path: Path) -> None:
-    (tmp_path / "it").mkdir()
-    assert not await_files([tmp_path / "it"], 0.1, "somebody")
-
-
-def test_a_late_file_sends_the_reader_to_its_writer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(await_file, "_LOOK_S", 0.01)
-    monkeypatch.setattr(await_file, "_PRINT_S", 0.1)
-    monkeypatch.setattr(await_file, "_LATE_S", 0.3)
-    assert not await_files([tmp_path / "never"], 0.8, "job/trainer")
-    first, *_, late, _ = capsys.readouterr().err.splitlines()
-    assert "has failed" not in first
-    assert late.endswith("; if job/trainer has failed, it never comes: see its log")

@@ -5,7 +5,6 @@ import torch
 
 from headrace.wire.digests import algorithm_of, same_weights, value_of
 from headrace.wire.errors import ContractError
-from headrace.wire.v1 import common_pb2
 from headrace.wire.weights import bucket_digest, digest_as, make_snapshot
 from headrace.wire.weights.device_hash import device_hash
 
@@ -44,28 +43,3 @@ def test_a_receiver_digests_by_the_algorithm_that_the_plan_names_in_the_plans_fo
     assert digest_as(BYTES, "sgl64:x") == f"sgl64:{device_hash([BYTES])}"
     with pytest.raises(ContractError, match=r"unknown_digest.*'blake9'.*one version of Headrace"):
         digest_as(BYTES, "blake9:x")
-
-
-def test_the_weights_digest_has_the_name_of_its_buckets() -> None:
-    named = [("w", torch.randn(300)), ("v", torch.randn(300))]
-    plans = [make_snapshot(named, dtype=torch.float32, bucket_bytes=1200, algorithm=one).plan for one in ("", "sgl64")]
-    assert [plan.weights_digest.partition(":")[0] for plan in plans] == ["xxh3", "sgl64"]
-    assert [bucket.digest.partition(":")[0] for bucket in plans[1].buckets] == ["sgl64", "sgl64"]
-    assert same_weights(plans[0].weights_digest, plans[1].weights_digest) is None
-    named[1][1][7] += 1
-    changed = make_snapshot(named, dtype=torch.float32, bucket_bytes=1200, algorithm="sgl64").plan
-    assert same_weights(changed.weights_digest, plans[1].weights_digest) is False
-    assert isinstance(changed, common_pb2.WeightPlan)
-
-
-def test_a_bucket_too_large_for_sglangs_checksum_is_hashed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = bucket_digest(BYTES, "sgl64")
-    monkeypatch.setattr("headrace.wire.weights.digest.SGL64_MOST_BYTES", 100)
-    pieces = bucket_digest(BYTES, "sgl64")
-    assert pieces != whole and pieces == bucket_digest(BYTES.clone(), "sgl64")
-    for place in (0, 99, 100, 255):
-        other = BYTES.clone()
-        other[place] ^= 1
-        assert bucket_digest(other, "sgl64") != pieces
-    # The order of the pieces counts.
-    assert bucket_digest(torch.cat([BYTES[100:200], BYTES[:100], BYTES[200:]]), "sgl64") != pieces

@@ -3,7 +3,6 @@
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,17 +46,6 @@ def test_what_the_file_system_says_is_told(tmp_path: Path, watch: Callable[[Path
     assert told.values()[1] == found.f_blocks * found.f_frsize
     # Others may write meanwhile.
     assert abs(told.values()[0] - found.f_bavail * found.f_frsize) < 0.05 * told.values()[1]
-
-
-def test_a_folder_that_comes_later_is_found(tmp_path: Path, watch: Callable[[Path, Told], DiskWatch]) -> None:
-    told = Told()
-    watch(tmp_path / "run", told)
-    time.sleep(0.1)
-    assert all(map(math.isnan, told.values()))
-    (tmp_path / "run").mkdir()
-    until(lambda: told.values()[1] > 0)
-    (tmp_path / "run").rmdir()
-    until(lambda: all(map(math.isnan, told.values())))
 
 
 def test_a_mount_that_is_frozen_holds_nobody(

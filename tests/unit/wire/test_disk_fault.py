@@ -4,7 +4,6 @@ import asyncio
 import errno
 import os
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from headrace.wire import entry
 from headrace.wire.contracts import Message
 from headrace.wire.errors import DiskError
 from headrace.wire.host import disk_fault
-from headrace.wire.rundir import atomic, jsonl
-from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir import jsonl
 
 REFUSALS = {
     errno.ENOSPC: "the disk is full",
@@ -46,11 +44,6 @@ def test_path_room_and_way_out_are_named(tmp_path: Path, number: int, said: str)
     words = str(fault)
     assert words.startswith(f"{tmp_path}/deep/file: {said} (") and "4.0 KiB needed" in words and " free" in words
     assert "--resume" in words and "\n" not in words
-
-
-def test_the_file_that_the_error_names_counts_more_than_the_place(tmp_path: Path) -> None:
-    error = OSError(errno.ENOSPC, "No space left on device", "/else/where")
-    assert str(disk_fault.disk_fault(error, tmp_path)).startswith("/else/where: ")
 
 
 def test_it_is_found_behind_other_errors_and_in_groups(tmp_path: Path) -> None:
@@ -86,35 +79,6 @@ def test_a_process_that_it_ends_exits_with_3(tmp_path: Path) -> None:
     assert entry.exit_code(OSError(errno.ECONNRESET, "reset")) == 1
 
 
-def test_a_log_on_a_full_disk_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full:
-        def flush(self) -> None:
-            raise OSError(errno.ENOSPC, "full")
-
-    codes: list[int] = []
-    monkeypatch.setattr(sys, "stdout", Full())
-    monkeypatch.setattr(os, "_exit", codes.append)
-    entry.end_process(3)
-    assert codes == [3]
-
-
-def test_a_replaced_file_is_the_old_one_and_nothing_is_left_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    path.write_text("old")
-
-    def full(_path: Path, data: bytes) -> int:
-        with _path.open("wb") as file:
-            file.write(data[:1])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(DiskError, match=rf"{path}: the disk is full .*3 bytes needed"):
-        atomic.write_text(path, "new", durable=False)
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
-
-
 def test_a_line_of_which_a_part_fitted_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     jsonl.append(path, {"step": 1}, durable=False)
@@ -124,15 +88,6 @@ def test_a_line_of_which_a_part_fitted_is_taken_back(tmp_path: Path, monkeypatch
             jsonl.append(path, {"step": 2}, durable=False)
     jsonl.append(path, {"step": 3}, durable=False)
     assert [row["step"] for row in jsonl.read(path)] == [1, 3]
-
-
-def test_an_event_of_which_a_part_fitted_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = EventLog(tmp_path, "trainer", 1)
-    with monkeypatch.context() as patched:
-        fill_after(patched, 5)
-        with pytest.raises(DiskError, match=r"trainer-1\.jsonl"):
-            events.append("batch", step=1)
-    events.close()
 
 
 def fill_after(patched: pytest.MonkeyPatch, room: int) -> None:

@@ -1,19 +1,13 @@
 """What a container's surroundings say stands above the settings file."""
 
-import json
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from headrace.services.environment.settings import EnvironmentSettings
-from headrace.services.orchestrator.settings import OrchestratorSettings
-from headrace.services.reward.settings import RewardSettings
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.supervisor.once import child_environment
-from headrace.wire.entry import read_settings
 from headrace.wire.environment import BROKER_FILE, keep_out, overlay, read_broker_url
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import ServiceSettings
@@ -38,17 +32,6 @@ def test_each_variable_stands_above_the_file_and_leaves_its_neighbours() -> None
     assert settings.orchestrator_address == "orchestrator:7000" and settings.run_dir == Path("/runs/demo")
     assert settings.broker.url == "redis://valkey/0" and settings.broker.lease_s == 7.0
     assert FILE["broker"] == {"url": "redis://file/0", "lease_s": 7.0}
-
-
-def test_without_variables_the_file_stands_and_the_bound_address_is_announced() -> None:
-    settings = ServiceSettings.model_validate(overlay(FILE, {"HEADRACE_INSTANCE": ""}))
-    assert (settings.instance, settings.number, settings.reach) == ("3", 3, "127.0.0.1")
-
-
-def test_the_host_names_the_instance_and_its_address() -> None:
-    found = overlay({}, {"HEADRACE_INSTANCE": "hostname", "HEADRACE_ANNOUNCE": "auto"})
-    assert found["instance"] == socket.gethostname()
-    assert socket.inet_aton(found["announce"])
 
 
 def test_the_brokers_url_comes_from_a_secret(tmp_path: Path) -> None:
@@ -76,32 +59,6 @@ def test_a_trainers_machine_is_told_and_other_services_pass_it_over() -> None:
 def test_an_instance_that_could_leave_its_folder_is_refused() -> None:
     with pytest.raises(ConfigError, match="HEADRACE_INSTANCE"):
         overlay({}, {"HEADRACE_INSTANCE": "../x"})
-
-
-def test_a_service_reads_them_and_the_supervisor_keeps_them_from_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "service.json"
-    path.write_text(json.dumps(FILE))
-    monkeypatch.setenv("HEADRACE_INSTANCE", "seven")
-    assert read_settings(ServiceSettings, path).instance == "seven"
-    inherited = {"HEADRACE_INSTANCE": "seven", BROKER_FILE: "/x", "HEADRACE_RUN__SEED": "1"}
-    env = child_environment(inherited, threads=1)
-    assert "HEADRACE_INSTANCE" not in env and BROKER_FILE not in env and env["HEADRACE_RUN__SEED"] == "1"
-
-
-def test_what_some_services_are_told_others_pass_over() -> None:
-    told = {"HEADRACE_OPERATOR_TOKEN_FILE": "/run/operator", "HEADRACE_EVENTS": "/events", "HEADRACE_TOKENS": "/tokens"}
-    assert overlay({}, told) == overlay({}, told, TrainerSettings.model_fields) == {"tokens": "/tokens"}
-    served = OrchestratorSettings.model_validate(
-        overlay({"orchestrator": {"http_hosts": ["a"]}}, told, OrchestratorSettings.model_fields)
-    )
-    assert served.orchestrator.operator_token_file == Path("/run/operator") and served.orchestrator.http_hosts == ("a",)
-    for kind in (RewardSettings, EnvironmentSettings):
-        assert kind.model_validate(overlay({}, told, kind.model_fields)).events == Path("/events")
-    unset = {**told, "HEADRACE_OPERATOR_TOKEN_FILE": ""}
-    own = {"orchestrator": {"operator_token_file": "mine"}}
-    assert overlay(own, unset, OrchestratorSettings.model_fields)["orchestrator"] == own["orchestrator"]
 
 
 def test_what_launchers_and_clusters_set_is_removed_and_what_users_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:

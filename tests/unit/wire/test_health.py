@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import grpc
-import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.wire.rpc import channel, serve
@@ -45,13 +43,6 @@ async def test_a_process_lives_whether_or_not_its_service_is_ready() -> None:
         assert (await ask(stub, ""), await ask(stub, NAME)) == (STATUS.SERVING, STATUS.NOT_SERVING)
         ready.reason = None
         assert (await ask(stub, ""), await ask(stub, NAME)) == (STATUS.SERVING, STATUS.SERVING)
-
-
-async def test_a_service_that_is_not_here_is_not_found() -> None:
-    async with health(Readiness()) as stub:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask(stub, "wire.v1.TrainerService")
-        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_who_watches_is_told_of_changes_alone() -> None:

@@ -25,11 +25,6 @@ def gauges(registry: CollectorRegistry) -> tuple[float | None, float]:
     return active, until
 
 
-def test_before_its_first_time_both_are_zero(registry: CollectorRegistry) -> None:
-    make(registry)
-    assert gauges(registry) == (0, 0)
-
-
 def test_under_way_it_tells_its_deadline_and_afterwards_its_end(registry: CollectorRegistry) -> None:
     operation = make(registry)
     begin = time.time()

@@ -4,7 +4,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from headrace.wire.probe import main, probe
+from headrace.wire.probe import probe
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -33,9 +33,3 @@ def test_a_service_that_answers_200_is_well(port: int) -> None:
 
 def test_another_status_is_told_with_the_reason(port: int) -> None:
     assert probe("/readyz", port=port) == "/readyz: 503 weights"
-
-
-def test_nobody_there_is_a_failure_and_no_traceback(capsys: pytest.CaptureFixture[str], port: int) -> None:
-    assert "refused" in probe("/healthz", port=1)
-    assert main(["/nowhere"]) == 1
-    assert capsys.readouterr().err.startswith("/nowhere")

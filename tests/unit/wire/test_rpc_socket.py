@@ -10,7 +10,6 @@ import grpc
 import pytest
 
 from headrace.wire import rpc
-from headrace.wire.errors import ConfigError
 from headrace.wire.v1 import trainer_pb2_grpc
 from tests.unit.wire.test_rpc_requests import Trainer
 
@@ -47,8 +46,3 @@ async def test_the_socket_of_a_killed_server_is_replaced(killed: Path) -> None:
             await opened.unary_unary(_METHOD)(b"", timeout=20)
         assert away.value.code() is grpc.StatusCode.UNAVAILABLE
     assert not killed.exists()
-
-
-async def test_a_socket_that_cannot_be_made_is_reported_with_its_path(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"cannot listen on unix:{tmp_path}/absent/s"):
-        await rpc.serve({}, f"unix:{tmp_path}/absent/s", 0)

@@ -20,10 +20,3 @@ def test_a_claim_that_moved_or_changed_its_owner_begins_anew() -> None:
         still = StillClaims(LEASE_S)
         assert still.look([claim()], 0.0) == still.look([other], 2.0) == still.look([claim()], 4.0) == []
         assert still.look([claim()], 7.0) == ["1-1"]
-
-
-def test_it_looks_three_times_a_lease() -> None:
-    still = StillClaims(LEASE_S)
-    assert still.is_due(0.0)
-    still.look([], 0.0)
-    assert not still.is_due(0.9) and still.is_due(1.0)

@@ -10,17 +10,11 @@ from hypothesis import strategies as st
 
 from headrace.wire.contracts import (
     FinishReason,
-    JoinedTurns,
     PolicyVersion,
-    PromptGroup,
-    Rollout,
-    RolloutGroup,
-    Sampling,
     Turn,
     VersionSpan,
     join_turns,
 )
-from headrace.wire.contracts.codec import group_from_pb, group_to_pb
 from headrace.wire.errors import ContractError
 
 TOKENS = st.lists(st.integers(0, 50), min_size=1, max_size=5)
@@ -51,17 +45,6 @@ def conversation(prompt: list[int], rounds: list[tuple[list[int], list[int]]]) -
         turns.append(turn(context, said, version=number // 2, logprob=-1.0 - number))
         context = [*context, *said, *heard]
     return turns
-
-
-def as_rollout(joined: JoinedTurns) -> Rollout:
-    return Rollout(
-        rollout_id="r",
-        token_ids=joined.completion_ids,
-        logprobs=joined.logprobs,
-        finish_reason=joined.finish_reason,
-        spans=joined.spans,
-        loss_mask=joined.loss_mask,
-    )
 
 
 ROUNDS = st.lists(st.tuples(TOKENS, st.lists(st.integers(0, 50), max_size=4)), min_size=1, max_size=5)
@@ -116,17 +99,6 @@ def test_turns_that_continue_one_another_are_one_sequence_with_every_token_at_it
     assert {each.version.version for each in joined.spans} == set(wanted)
 
 
-@given(TOKENS, ROUNDS)
-def test_what_was_joined_passes_the_contract_and_the_wire(
-    prompt: list[int], rounds: list[tuple[list[int], list[int]]]
-) -> None:
-    (joined,) = join_turns(conversation(prompt, rounds))
-    asked = PromptGroup(sample_id="s", token_ids=joined.prompt_ids, group_size=1, sampling=Sampling())
-    (back,) = group_from_pb(group_to_pb(RolloutGroup(prompt=asked, rollouts=(as_rollout(joined),)))).rollouts
-    assert back.loss_mask is not None and back.loss_mask.tolist() == joined.loss_mask.tolist()
-    assert back.token_ids.tolist() == joined.completion_ids.tolist()
-
-
 @given(TOKENS, ROUNDS.filter(lambda rounds: len(rounds) > 1), st.data())
 def test_a_changed_token_splits_exactly_where_the_contexts_part(
     prompt: list[int], rounds: list[tuple[list[int], list[int]]], data: st.DataObject
@@ -147,10 +119,6 @@ def test_a_changed_token_splits_exactly_where_the_contexts_part(
     said = np.concatenate([each.completion_ids for each in turns])
     trained = np.concatenate([part.completion_ids[part.loss_mask] for part in (one, two)])
     assert trained.tolist() == said.tolist()
-
-
-def test_no_turns_are_no_sequence() -> None:
-    assert join_turns([]) == []
 
 
 @pytest.mark.parametrize(

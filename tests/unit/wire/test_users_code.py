@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.users_code import FIRST_GROUPS, Bug, FirstFailures, bug_of, shown
+from headrace.wire.users_code import FIRST_GROUPS, Bug, FirstFailures, bug_of
 
 HERE = Path(__file__).parent / "none"
 
@@ -54,8 +54,3 @@ class OfAPackageError(Exception):
 @pytest.mark.parametrize("kind", [ConnectionError, TimeoutError, MemoryError, OfAPackageError])
 def test_what_may_pass_is_no_bug(kind: type[Exception]) -> None:
     assert bug_of(raised(kind), HERE) is None
-
-
-def test_a_terminal_gets_the_beginning_of_a_long_line() -> None:
-    assert shown("x" * 301) == "x" * 300 + "... (1 more characters in the log)"
-    assert shown("short\nlines") == "short\nlines"

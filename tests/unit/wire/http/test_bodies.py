@@ -91,17 +91,6 @@ async def test_all_bodies_together_have_a_bound_until_their_requests_end() -> No
     assert (app.bodies.budget.free, refused("busy") - before) == (150, 2)
 
 
-async def test_a_body_of_unknown_length_gives_back_what_it_did_not_need() -> None:
-    app = Echo()
-    app.hold = asyncio.Event()
-    async with app.client() as http:
-        asked = [asyncio.create_task(http.post("/large", content=pieces(5))) for _ in range(3)]
-        await until_async(lambda: app.entered == 3)
-        assert app.bodies.budget.free == 135
-        app.hold.set()
-        await asyncio.gather(*asked)
-
-
 async def call(app: Echo, receive: Receive) -> list[Message]:
     """The messages of the answer to a request whose body `receive` hands out."""
     sent: list[Message] = []
@@ -127,43 +116,6 @@ async def test_a_body_that_does_not_end_is_given_up() -> None:
     assert (app.entered, app.bodies.budget.free) == (0, 150)
 
 
-async def test_a_client_that_leaves_gets_no_answer_and_holds_nothing() -> None:
-    app = Echo()
-
-    async def leaves() -> Message:
-        return {"type": "http.disconnect"}
-
-    assert await call(app, leaves) == []
-    assert (app.entered, app.bodies.budget.free) == (0, 150)
-
-
-async def test_a_route_that_fails_gives_its_room_back() -> None:
-    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
-        raise RuntimeError("a fault of ours")
-
-    bodies = Bodies(fails, LIMITS)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(bodies), base_url="http://localhost") as http:  # type: ignore[arg-type]
-        with pytest.raises(RuntimeError):
-            await http.post("/large", content=b"x" * 90)
-    assert bodies.budget.free == 150
-
-
-async def test_room_is_given_in_the_order_in_which_it_was_asked_for() -> None:
-    budget, got = BodyBudget(10), []
-
-    async def take(name: str, size: int) -> None:
-        await budget.take(size, 60.0)
-        got.append(name)
-
-    await budget.take(8, 60.0)
-    asked = [asyncio.create_task(take(name, size)) for name, size in (("large", 9), ("small", 1))]
-    await asyncio.sleep(0)
-    assert got == [], "the small one would let the large one wait for ever"
-    budget.give(8)
-    await asyncio.gather(*asked)
-    assert (got, budget.free) == (["large", "small"], 0)
-
-
 async def test_one_that_gives_up_lets_those_behind_it_through() -> None:
     budget = BodyBudget(10)
     await budget.take(5, 60.0)
@@ -176,19 +128,3 @@ async def test_one_that_gives_up_lets_those_behind_it_through() -> None:
     with pytest.raises(WaitTimeoutError, match="room for the request's body"):
         await budget.take(5, 0.01)
     assert budget.free == 4
-
-
-async def test_one_that_gives_up_in_the_moment_of_its_turn_gives_it_back() -> None:
-    budget = BodyBudget(10)
-    await budget.take(10, 60.0)
-    late = asyncio.create_task(budget.take(4, 60.0))
-    await asyncio.sleep(0)
-    budget.give(10)
-    late.cancel()
-    await asyncio.gather(late, return_exceptions=True)
-    assert late.cancelled() and budget.free == 10
-
-
-def test_a_limit_that_no_budget_holds_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="total_bytes = 99"):
-        BodyLimits(larger={"/large": 100}, total_bytes=99)

@@ -23,7 +23,6 @@ from headrace.wire.journal import (
 )
 from headrace.wire.journal.framing import MAGIC, frame, unframe
 from headrace.wire.journal.reader import segment_name
-from headrace.wire.journal.records import pack, unpack
 
 
 def open_next(folder, version=0):
@@ -57,11 +56,6 @@ def test_what_is_written_is_read_in_order_with_its_payload(tmp_path):
     assert read_payload(writer.folder, batch) == [b"a", b""]
     assert drop == DroppedRecord(group_index=4, group_id="g4", reason="stale")
     assert done == StepDoneRecord(step=1, weights_digest="after")
-
-
-def test_an_empty_folder_reads_as_nothing(tmp_path):
-    assert records(tmp_path) == []
-    assert highest_incarnation(tmp_path) == 0
 
 
 def blind(*writers):
@@ -259,14 +253,3 @@ def test_a_life_that_is_over_writes_no_more(tmp_path):
     successor.step_done(1, "a")
     zombie.close()
     successor.close()
-
-
-def test_a_life_without_code_of_its_own_writes_the_head_of_before_and_one_with_it_names_its_digest(tmp_path):
-    plain = IncarnationRecord(incarnation=1, version=0, weights_digest="w")
-    _, payload = pack(plain)
-    assert payload == b'{"incarnation":1,"version":0,"weights_digest":"w","seals":{}}'
-    assert unpack(1, payload, "segment") == plain
-    journal = JournalWriter.open(tmp_path, incarnation=1, version=0, weights_digest="w", read_to={}, code_digest="c0de")
-    journal.close()
-    (head,) = [item.record for item in read_journal(tmp_path)]
-    assert head.code_digest == "c0de"

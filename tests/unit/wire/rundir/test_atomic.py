@@ -52,13 +52,6 @@ def test_a_durable_file_is_synced_before_its_name_and_its_folder_after(folder, c
     assert rest == [("rename", "a.json"), ("sync", "run")]
 
 
-def test_one_that_can_be_made_again_is_not_synced(folder, calls):
-    atomic.write_bytes(folder / "a.json", b"new", durable=False)
-    with atomic.replaced_folder(folder / "model", durable=False) as aside:
-        (aside / "weights").write_text("w")
-    assert [what for what, _ in calls.found] == ["rename", "rename"]
-
-
 def test_a_durable_folder_is_synced_with_all_that_is_in_it(folder, calls):
     with atomic.replaced_folder(folder / "model", durable=True) as aside:
         (aside / "adapter").mkdir()

@@ -63,25 +63,12 @@ def test_a_call_stands_with_its_arguments_result_outcome_and_time() -> None:
     assert (tools[0].content, tools[0].seconds, tools[0].cut) == ("born 1815", 0.25, 7)
 
 
-def test_calls_in_which_the_episode_ended_stay_visible_without_a_result() -> None:
-    found = view([policy(0, tool_calls=CALLS)])
-    assert [(one.name, one.outcome, one.content) for one in found.messages[1:]] == [
-        ("find", "unanswered", ""),
-        ("add", "unanswered", ""),
-    ]
-
-
 def test_an_episode_that_failed_before_its_first_turn_has_its_error() -> None:
     lost = builders.lost_rollout().episode
     assert lost is not None
     found = episode_view(episode_text(lost), [], letters)
     assert found is not None and found.messages == () and found.segments == ()
     assert found.error == "ValueError: no such file (game.py:12)" and found.reward is None
-
-
-@pytest.mark.parametrize("text", [None, "", "null", "3", "{", '["messages"]'])
-def test_what_is_no_episode_is_none(text: str | None) -> None:
-    assert episode_view(text, [True], letters) is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.errors import DataError
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.evals import EvalLog, evals_of
 from headrace.wire.rundir.metrics import MetricsLog, steps_of
@@ -36,14 +35,6 @@ def test_the_writer_removes_a_cut_line_and_nothing_else(tmp_path: Path, whole: b
     assert path.read_bytes() == whole
 
 
-def test_a_line_is_written_as_it_always_was(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path / "metrics.jsonl")
-    log.append(1, {"t": 1.5, "loss": float("nan"), "gap": float("-inf"), "replayed": False, "groups": 2})
-    log.append(1, {"loss": 2.0})
-    line = b'{"step": 1, "t": 1.5, "loss": null, "gap": null, "replayed": false, "groups": 2}\n'
-    assert (tmp_path / "metrics.jsonl").read_bytes() == line
-
-
 def test_a_resumed_writer_goes_on_after_the_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": 0.5}\n{"step": 2, "lo')
@@ -66,16 +57,3 @@ def test_an_evaluation_is_on_disk_when_it_is_recorded(tmp_path: Path, monkeypatc
     assert [json.loads(line)["version"] for line in synced[0].splitlines()] == [0, 5] and len(synced) == 1
     assert log.known == [{"version": 0, "accuracy": 0.1}]
     assert evals_of(tmp_path) == [{"version": 0, "accuracy": 0.1}, {"version": 5, "accuracy": None}]
-
-
-def test_a_value_that_is_no_json_is_refused_and_writes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        jsonl.append(tmp_path / "lines", {"a": object()}, durable=False)
-    assert not (tmp_path / "lines").exists()
-
-
-def test_an_integer_that_is_none_names_the_line() -> None:
-    assert jsonl.integer({"step": 3}, "step") == 3
-    for record in ({"step": "3"}, {"step": True}, {}):
-        with pytest.raises(DataError, match="as 'step', an integer is expected"):
-            jsonl.integer(record, "step")

@@ -4,29 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.run_dir import PREPARED, TRACES, check_fresh, has_begun, make_event_folders
-from headrace.reference.run_dir_docs import written
+from headrace.config.run_dir import check_fresh, has_begun, make_event_folders
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.layout import CONFINED, RunPaths, entries
+from headrace.wire.rundir.layout import CONFINED, RunPaths
 
 RUN = RunPaths(Path("RUN"))
-PATHS = {
-    RUN.run_toml: "config/run.toml",
-    RUN.settings("rollout-1"): "config/rollout-1.json",
-    RUN.data_summary: "config/data.json",
-    RUN.model_files: "config/model_files.json",
-    RUN.code_digests: "config/algorithm.json",
-    RUN.log("trainer"): "logs/trainer.log",
-    RUN.process("orchestrator"): "run/orchestrator.json",
-    RUN.supervisor: "run/supervisor.json",
-    RUN.broker_socket: "run/socket",
-    RUN.rollout_file(12): "rollouts/step-000012.parquet",
-    RUN.votes: "annotations/votes.jsonl",
-    RUN.metrics: "metrics.jsonl",
-    RUN.evals: "evals.jsonl",
-    RUN.state: "state.sqlite",
-    RUN.reference_logprobs: "reference_logprobs.safetensors",
-}
 BEGUN = (
     *("journal", "checkpoints", "events", "broker", "weights", "export", "rollouts", "trackers", "annotations"),
     *("metrics.jsonl", "evals.jsonl", "reference_logprobs.safetensors", "state.sqlite"),
@@ -35,10 +17,6 @@ BEFORE = (
     *("config", "model", "base", "tokenizer.json", "prompts.parquet", "eval.parquet", "examples.parquet", "logs"),
     *("eval_examples.parquet", "algorithm", "run", "demo", ".preparing", ".aside-base", ".aside-old-algorithm"),
 )
-
-
-def test_the_names_are_those_of_existing_run_directories() -> None:
-    assert {path.as_posix(): name for path, name in PATHS.items()} == {f"RUN/{name}": name for name in PATHS.values()}
 
 
 @pytest.mark.parametrize("name", BEGUN)
@@ -69,16 +47,3 @@ def test_the_empty_folders_of_event_logs_are_no_run_and_a_log_in_one_is(tmp_path
     assert has_begun(tmp_path)
     with pytest.raises(ConfigError, match="already holds a run"):
         check_fresh(tmp_path)
-
-
-def test_an_entry_is_either_prepared_or_a_trace() -> None:
-    assert set(TRACES).isdisjoint(PREPARED)
-    names = [entry.name for entry in entries()]
-    assert len(names) == len(set(names)) and {name.split("/")[0] for name in names} == {*TRACES, *PREPARED}
-
-
-def test_a_page_without_the_place_of_the_table_is_refused() -> None:
-    page = "a\n<!-- run directory -->\nof before\n<!-- /run directory -->\nb\n"
-    assert "of before" not in written(page) and "| `metrics.jsonl` | one line a step |" in written(page)
-    with pytest.raises(ValueError, match="has no <!-- run directory -->"):
-        written("a\nb\n")

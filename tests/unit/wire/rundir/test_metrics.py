@@ -24,7 +24,3 @@ def test_the_newest_line_of_a_step_counts(tmp_path: Path) -> None:
     write(tmp_path, [{"step": 1, "loss": 1}, {"step": 2, "loss": 2}, {"step": 2, "loss": 3}, {"step": 3, "loss": 4}])
     assert last_steps(tmp_path, 2) == [{"step": 2, "loss": 3}, {"step": 3, "loss": 4}]
     assert [row["loss"] for row in last_steps(tmp_path, 99)] == [1, 3, 4]
-
-
-def test_no_file_is_no_step(tmp_path: Path) -> None:
-    assert last_steps(tmp_path, 5) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import model_files
 from headrace.wire.rundir.file_digests import config_digests
 from headrace.wire.rundir.layout import RunPaths
@@ -97,18 +97,3 @@ def test_of_a_large_file_size_and_samples_count(model: Path, tmp_path: Path, mon
         check_same_model(model, tmp_path / "run", weights=True)
     weights.write_bytes(bytes(size))
     assert check_same_model(model, tmp_path / "run", weights=True)
-
-
-def test_a_run_without_the_record_misses_its_folder_only(model: Path, tmp_path: Path) -> None:
-    assert not check_same_model(model, tmp_path / "older", weights=True)
-    check_tokenizer(model, tmp_path / "older")
-    with pytest.raises(ConfigError, match="nowhere is gone, and the model's tokenizer with it"):
-        check_tokenizer(tmp_path / "nowhere", tmp_path / "older")
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"files": {}}', '{"files": {"a": 1}, "weights": {}}'])
-def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
-    RunPaths(tmp_path).config.mkdir()
-    RunPaths(tmp_path).model_files.write_text(text)
-    with pytest.raises(DataError, match=r"model_files.json cannot be read"):
-        recorded_model(tmp_path)

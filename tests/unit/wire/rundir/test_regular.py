@@ -12,13 +12,11 @@ from headrace.config.diff import kept_tables
 from headrace.inspect.runs.facts import facts_of
 from headrace.services.orchestrator.annotation.vote_log import VoteLog
 from headrace.services.orchestrator.dashboard.ended import read_config
-from headrace.supervisor.lock import supervisor
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.host.regular_file import IrregularFileError, open_regular, read_regular
 from headrace.wire.rundir import events, jsonl, metrics, rollouts
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.tail import Added, Tail
-from tests.verbs import ended
 
 WAIT_S = 60
 """Ends a reader that hangs."""
@@ -82,16 +80,6 @@ def test_it_is_refused_at_once_with_its_path(tmp_path: Path, kind: str) -> None:
     assert isinstance(parquet, DataError) and str(path) in str(parquet) and "no regular file" in str(parquet)
 
 
-def test_a_file_that_became_a_pipe_between_the_look_and_the_opening_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = made(tmp_path / "odd", "pipe")
-    monkeypatch.setattr("headrace.wire.host.regular_file.check_regular", lambda _: None)
-    before = len(os.listdir("/proc/self/fd"))
-    assert isinstance(outcome(lambda: open_regular(path)), IrregularFileError)
-    assert len(os.listdir("/proc/self/fd")) == before, "it is left open"
-
-
 def test_a_regular_file_and_a_link_to_one_are_read_and_an_absent_one_is_absent(tmp_path: Path) -> None:
     path, link = tmp_path / "file", tmp_path / "link"
     path.write_bytes(b'{"step": 1}\n')
@@ -101,10 +89,6 @@ def test_a_regular_file_and_a_link_to_one_are_read_and_an_absent_one_is_absent(t
         assert not os.get_inheritable(file.fileno()) and list(file) == [b'{"step": 1}\n']
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "none")
-
-
-def test_readers_that_pass_over_what_they_cannot_read_pass_over_it_and_commands_report_it() -> None:
-    assert issubclass(IrregularFileError, OSError) and issubclass(IrregularFileError, DataError)
 
 
 READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
@@ -131,22 +115,3 @@ def test_a_pipe_in_a_run_directory_is_named_by_each_reader(tmp_path: Path, reade
     # Some look first whether there is a file at all.
     assert isinstance(error, DataError | ConfigError) and len(str(error).splitlines()) == 1
     assert str(path) in str(error) or "it has no config/run.toml" in str(error)
-
-
-def test_a_pipe_in_the_place_of_the_supervisors_file_is_no_supervisor(tmp_path: Path) -> None:
-    made(RunPaths(tmp_path).supervisor, "pipe")
-    assert outcome(lambda: supervisor(tmp_path)) == {}
-
-
-def test_runs_list_reports_a_run_with_a_pipe_in_one_line_and_lists_the_others(tmp_path: Path) -> None:
-    for name in ("whole", "evil", "torn"):
-        RunPaths(tmp_path / name).config.mkdir(parents=True)
-        RunPaths(tmp_path / name).run_toml.write_text('[run]\nid = "r"\n')
-    made(RunPaths(tmp_path / "evil").metrics, "pipe")
-    RunPaths(tmp_path / "torn").run_toml.write_text("[run\n")
-    found = ended("runs", "list", tmp_path)
-    assert found.status == 0 and "whole" in found.out and "evil" not in found.out
-    lines = found.complaint.splitlines()
-    assert len(lines) == 2 and all(line.startswith("error: ") for line in lines)
-    path = RunPaths(tmp_path / "evil").metrics
-    assert f"error: {path}: is no regular file, and is not read: move it away" in lines

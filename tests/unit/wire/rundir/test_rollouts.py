@@ -6,26 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.services.orchestrator.dashboard.readers.group_view import RolloutRecord
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import RunPaths
-
-
-def test_the_schema_of_the_file_is_as_readers_know_it() -> None:
-    schema = rollouts.schema(episodes=True)
-    assert schema.names == list(rollouts.COLUMNS)
-    assert {*RolloutRecord.model_fields, "step"} == set(schema.names)
-    assert schema.field("token_ids").type == pa.list_(pa.int32())
-    assert schema.field("logprobs").type == pa.list_(pa.float32())
-    assert schema.field("reward").type == pa.float64()
-
-
-def test_a_file_without_episodes_has_the_columns_of_before(tmp_path: Path) -> None:
-    plain = rollouts.write(tmp_path, 1, [{"step": 1, "episode": None}])
-    assert pq.read_schema(plain).names == [name for name in rollouts.COLUMNS if name != rollouts.EPISODE]
-    played = rollouts.write(tmp_path, 2, [{"step": 2, "episode": None}, {"step": 2, "episode": "{}"}])
-    assert pq.read_schema(played).names == list(rollouts.COLUMNS)
 
 
 def test_what_is_written_is_read_whole_by_rows_and_by_group(tmp_path: Path) -> None:
@@ -52,8 +35,3 @@ def test_an_older_file_lacks_columns_and_a_damaged_one_is_named(tmp_path: Path) 
             rollouts.read(path, ("group_id",))
     (tmp_path / ".aside-step-000004.parquet.ab12cd34").write_bytes(b"")
     assert sorted(rollouts.files(tmp_path)) == [1, 2]
-
-
-def test_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no column 'rewards'"):
-        rollouts.columns("group_id", "rewards")

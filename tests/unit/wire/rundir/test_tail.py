@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.rundir import tail
 from headrace.wire.rundir.tail import Added, Tail
 
 
@@ -62,20 +61,3 @@ def test_a_file_that_is_gone_is_told_once(path: Path) -> None:
     path.unlink()
     assert it.read() == Added(anew=True)
     assert it.read() == Added()
-
-
-def test_a_long_file_comes_in_pieces_of_whole_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "CHUNK", 10)
-    add(path, "12345\n12345\n123456789012345\nab\n")
-    it = Tail(path)
-    pieces = []
-    while data := it.read().data:
-        pieces.append(data)
-    assert pieces[:2] == [b"12345\n", b"12345\n"]
-    assert b"".join(pieces) == path.read_bytes()
-
-
-def test_of_a_file_that_is_too_long_only_the_newest_lines_are_read(path: Path) -> None:
-    add(path, "one\ntwo\nthree\n")
-    assert Tail(path, newest=8).read().data == b"three\n"
-    assert Tail(path, newest=100).read().data == path.read_bytes()

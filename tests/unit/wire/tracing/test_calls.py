@@ -57,13 +57,6 @@ async def test_the_callee_goes_on_with_the_callers_trace(kept: Kept) -> None:
     assert parent(kept["answer"]) == traceparent(kept["ask"])
 
 
-async def test_a_call_from_no_span_is_part_of_no_trace(kept: Kept) -> None:
-    trainer = Trainer()
-    async with served(trainer) as address:
-        await ask(address)
-    assert kept.spans == [] and "traceparent" not in trainer.metadata
-
-
 async def test_what_is_off_sends_nothing_along() -> None:
     trainer = Trainer()
     async with served(trainer) as address:

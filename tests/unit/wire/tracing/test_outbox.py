@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,12 +11,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from headrace.wire import tracing
-from headrace.wire.errors import ConfigError
 from headrace.wire.settings import TracingTable
 from headrace.wire.telemetry import new_traceparent
 from headrace.wire.tracing import metrics
 from headrace.wire.tracing.outbox import Outbox, _Exporter
-from headrace.wire.tracing.spans import STATE
 from tests.otlp import collector
 
 
@@ -73,34 +70,6 @@ def test_a_span_arrives_as_it_was(tmp_path: Path) -> None:
     assert seen.attributes == {"group_id": "g", "tokens": 3, "of": ["1.2"]}
     assert seen.links == ((other[3:35], other[36:52]),) and seen.error == "ValueError: no"
     assert found.headers[0]["x-key"] == "secret: 1"
-
-
-@pytest.mark.usefixtures("patient_end")
-def test_grpc_takes_them_too() -> None:
-    import concurrent.futures
-
-    import grpc
-    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-
-    names: list[str] = []
-
-    class Service(trace_service_pb2_grpc.TraceServiceServicer):
-        def Export(self, request, context):
-            names.extend(s.name for r in request.resource_spans for p in r.scope_spans for s in p.spans)
-            return trace_service_pb2.ExportTraceServiceResponse()
-
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Service(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        start(f"grpc://127.0.0.1:{port}")
-        with tracing.span("step", begins=True):
-            pass
-        tracing.stop()
-    finally:
-        server.stop(0).wait(5)
-    assert names == ["step"]
 
 
 @pytest.fixture
@@ -173,65 +142,6 @@ def _until(
     return lasting
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_a_span_that_was_dropped_at_the_end_is_counted_once(monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
-    monkeypatch.setattr("headrace.wire.tracing.outbox._CLOSE_S", 0.1)
-    begun, gate = threading.Event(), threading.Event()
-
-    def late(spans: Sequence[ReadableSpan]) -> bool:
-        begun.set()
-        return gate.wait(60) and arrives
-
-    before, exported = dropped(), metrics.EXPORTED._value.get()
-    threads = set(threading.enumerate())
-    outbox = Outbox(lambda: Answering(late), every_s=0.01)
-    outbox.on_end(one())
-    assert begun.wait(60)
-    outbox.shutdown()
-    gate.set()
-    for thread in set(threading.enumerate()) - threads:
-        thread.join(60)
-    assert dropped() - before == 1 and metrics.EXPORTED._value.get() == exported
-
-
-@pytest.mark.usefixtures("patient_end")
-def test_refusals_are_counted_and_told_once_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
-    answers = iter([False, False, True, False])
-    before, told, sent = dropped(), [], []
-
-    def export(spans: Sequence[ReadableSpan]) -> bool:
-        sent.append(len(spans))
-        return next(answers)
-
-    outbox = Outbox(lambda: Answering(export), every_s=0.05)
-    outbox._drop = _noting(outbox._drop, told)  # type: ignore[method-assign]
-    for number in range(4):
-        outbox.on_end(one())
-        while len(sent) <= number:  # Each in an export of its own.
-            time.sleep(0.005)
-    outbox.shutdown()
-    assert dropped() - before == 3 and told == [1, 1, 1]
-    assert capsys.readouterr().err.count("spans_not_exported") <= 2
-
-
-def _noting(drop: Callable[[int, str], None], told: list[int]) -> Callable[[int, str], None]:
-    def noting(count: int, reason: str) -> None:
-        told.append(count)
-        drop(count, reason)
-
-    return noting
-
-
-def test_there_is_no_thread_before_the_first_span() -> None:
-    with collector() as found:
-        threads = threading.active_count()
-        start(found.url)
-        assert threading.active_count() == threads
-        with tracing.span("step", begins=True):
-            pass
-        assert threading.active_count() == threads + 1
-
-
 @pytest.mark.usefixtures("patient_end")
 def test_no_more_wait_than_there_is_room_for() -> None:
     begun, gate, sent = threading.Event(), threading.Event(), []
@@ -254,34 +164,3 @@ def test_no_more_wait_than_there_is_room_for() -> None:
     assert len(sent) == 10
     outbox.on_end(one())  # After the end.
     assert dropped() - before == 42
-
-
-def test_an_exporter_that_cannot_be_opened_harms_nobody() -> None:
-    def broken() -> SpanExporter:
-        raise RuntimeError("no")
-
-    outbox = Outbox(broken, every_s=0.01)
-    before = dropped()
-    outbox.on_end(one())
-    outbox.shutdown()
-    assert dropped() - before == 1
-
-
-@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://x", "http://"])
-def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
-    with pytest.raises(ValueError, match="endpoint"):
-        TracingTable(endpoint=endpoint)
-
-
-def test_missing_packages_and_bad_header_files_are_told_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigError, match=r"headers_file.*absent"):
-        start("http://127.0.0.1:1", headers_file=tmp_path / "absent")
-    (tmp_path / "bad").write_text("no colon\n")
-    with pytest.raises(ConfigError, match="line 1"):
-        start("http://127.0.0.1:1", headers_file=tmp_path / "bad")
-    monkeypatch.setattr("headrace.wire.tracing.switch.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'headrace\[tracing\]'"):
-        start("grpc://127.0.0.1:1")
-    assert STATE.tracer is None

@@ -1,6 +1,5 @@
 """Weights on disk: whole or refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -49,12 +48,3 @@ def test_a_flipped_bit_is_refused(tmp_path: Path, where: int) -> None:
     path.write_bytes(data)
     with pytest.raises(ContractError, match="damaged"):
         load_weights(path.parent)
-
-
-def test_a_folder_without_manifest_or_of_another_schema_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match="no readable manifest"):
-        load_weights(tmp_path)
-    manifest = saved(tmp_path) / "manifest.json"
-    manifest.write_text(json.dumps({"schema": 99}))
-    with pytest.raises(ContractError, match="schema"):
-        load_weights(manifest.parent)
