@@ -1,19 +1,15 @@
 """Watching ends with the run, and a run that cannot be reached is told."""
 
 import io
-import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import pytest
 from rich.console import Console
 
-from headrace.cli import watch as module
-from headrace.cli.watch import end_of, line_of, watch
+from headrace.cli.watch import end_of, watch
 from headrace.inspect.status import RunLook
 from headrace.run.execute import FAILED, FINISHED, Output
-from headrace.wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.errors import TransientError
 from tests.status import run_status
 
 
@@ -53,41 +49,3 @@ def test_an_orchestrator_that_is_away_for_a_moment_is_waited_for() -> None:
         return look("running" if step == "look" else "finished")
 
     assert watch(look_or_fail, output()[0], every_s=0.01) == FINISHED
-
-
-def test_one_that_never_answered_is_told_at_once() -> None:
-    def fail() -> RunLook:
-        raise TransientError("no answer")
-
-    with pytest.raises(TransientError):
-        watch(fail, output()[0], every_s=0.01)
-
-
-def test_long_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SILENCE_S", 0.05)
-    answers = iter([look("running")])
-
-    def look_once() -> RunLook:
-        for answer in answers:
-            return answer
-        raise TransientError("no answer")
-
-    with pytest.raises(WaitTimeoutError, match="the orchestrator to answer"):
-        watch(look_once, output()[0], every_s=0.01)
-
-
-def test_json_is_one_object_a_look(capsys: pytest.CaptureFixture[str]) -> None:
-    looks = iter([look("running"), look("finished")])
-    watch(lambda: next(looks), output(as_json=True)[0], every_s=0.01)
-    states = [json.loads(line)["orchestrator"]["state"] for line in capsys.readouterr().out.splitlines()]
-    assert states == ["running", "finished"]
-
-
-def test_a_line_tells_numbers_and_who_waits() -> None:
-    evals = [{"version": 2, "accuracy": 0.25, "prompts": 8}]
-    trainer = {"waiting_for": "a batch for step 4", "waiting_since": 90.0}
-    shown = look("running", 3, trainer=trainer, metrics={"reward_mean": 0.5}, evals=evals)
-    line = line_of(shown, 100.0)
-    for part in ("step 3", "reward 0.500", "held-out accuracy 25.0%", "trainer waits for a batch for step 4", "10 s"):
-        assert part in line, line
-    assert line_of(replace(shown, orchestrator=None, supervisor=7), 100.0).endswith("does not answer yet")

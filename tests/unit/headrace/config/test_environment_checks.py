@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from headrace.config.schema import Ports, RunFile
-from headrace.config.services import MachineLayout, settings_of, specs
+from headrace.config.schema import RunFile
+from headrace.config.services import specs
 from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.settings import EnvironmentTable
 
@@ -43,32 +43,11 @@ def test_a_config_that_cannot_be_played_is_refused_with_the_way_out(change: dict
     assert words in str(caught.value)
 
 
-def test_keys_of_programs_leave_the_digest_of_other_environments_alone(tmp_path: Path) -> None:
-    assert environment_digest(EnvironmentTable(name="game:Sums")) == "1a8b359b3fda5f09"
-    (tmp_path / "words.txt").write_text("a")
-    table = EnvironmentTable(command=("python", "agent.py"), path=tmp_path)
-    digest = environment_digest(table)
-    for name, value in (("command", ("agent",)), ("reward_command", ("test",)), ("reward_file", "r.txt")):
-        assert environment_digest(table.model_copy(update={name: value})) != digest, name
-    (tmp_path / "words.txt").write_text("b")
-    assert environment_digest(table) != digest, "a program reads more than modules"
-
-
 def test_a_run_has_workers_only_if_it_plays() -> None:
     played = RunFile.model_validate(PLAYED | {"environment": {"tools": ["game:add"], "replicas": 2}})
     assert [one.name for one in specs(played)][-2:] == ["environment-0", "environment-1"]
     plain = RunFile.model_validate({"data": {"path": "rows.jsonl"}})
     assert not any(one.service == "environment" for one in specs(plain))
-
-
-def test_a_worker_is_given_the_digest_and_no_ports_of_the_table(tmp_path: Path) -> None:
-    config = RunFile.model_validate(PLAYED | {"model": {"dtype": "float32"}})
-    spec = specs(config)[-1]
-    ports = {"orchestrator": Ports(grpc_port=1, http_port=2)}
-    place = MachineLayout(tmp_path, "redis://x", ports, (), environment_digest="d")
-    found = settings_of(config, spec, place, Ports(grpc_port=3, http_port=4)).model_dump()
-    assert found["environment_digest"] == "d"
-    assert (found["grpc_port"], found["http_port"]) == (3, 4)
 
 
 def test_the_digest_is_that_of_code_and_of_what_an_episode_depends_on(tmp_path: Path) -> None:
@@ -82,19 +61,3 @@ def test_the_digest_is_that_of_code_and_of_what_an_episode_depends_on(tmp_path: 
         assert environment_digest(table.model_copy(update={name: value})) != digest, name
     (tmp_path / "game.py").write_text("class Sums: pass\n")
     assert environment_digest(table) != digest
-
-
-def test_the_digest_of_a_mounted_config_map_is_that_of_its_files(tmp_path: Path) -> None:
-    """Kubernetes keeps the files in a folder with a date in its name, and links to them."""
-    digests = set()
-    for name in ("..2026_01", "..2026_02"):
-        folder = tmp_path / name.strip(".")
-        (folder / name).mkdir(parents=True)
-        (folder / name / "game.py").write_text("class Sums: ...\n")
-        (folder / "..data").symlink_to(name)
-        (folder / "game.py").symlink_to("..data/game.py")
-        digests.add(environment_digest(EnvironmentTable(name="game:Sums", path=folder)))
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    (plain / "game.py").write_text("class Sums: ...\n")
-    assert digests == {environment_digest(EnvironmentTable(name="game:Sums", path=plain))}

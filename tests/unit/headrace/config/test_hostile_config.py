@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import resolve
-from headrace.wire.errors import ConfigError
-from tests.unit.headrace.config.test_resolve import GOOD, message, written
+from tests.unit.headrace.config.test_resolve import GOOD, message
 
 DIGITS = "1" * 5000
 LONG = "a" * 5000
@@ -39,46 +37,3 @@ OF_NUL = "it holds a NUL character: remove that"
 def test_a_value_of_a_file_that_is_no_setting_is_refused(tmp_path: Path, text: str, told: str) -> None:
     said = message(tmp_path, GOOD + text)
     assert told in said and "\n" not in said and len(said) < 500
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('path = "~nouser/p.jsonl"', f"run.toml:2: [data] path: '~nouser/p.jsonl' is no path: {OF_NO_USER}"),
-        (
-            'path = "p.jsonl"\nenvironment = "a\\u0000b"',
-            f"run.toml:3: [data] environment: 'a\\x00b' is no path: {OF_NUL}",
-        ),
-        (f'path = "p.jsonl"\nenvironment = "{LONG}"', "...' is no path: File name too long: give another path"),
-    ],
-)
-def test_a_path_of_data_that_is_none_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    said = message(tmp_path, f"[data]\n{text}\n")
-    assert told in said and "\n" not in said and len(said) < 500
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("1__0", '--run.seed: [run] seed = "1__0": input should be a valid integer'),
-        ("1_", '--run.seed: [run] seed = "1_": input should be a valid integer'),
-        ("1_.5", '--run.seed: [run] seed = "1_.5": input should be a valid integer'),
-        (DIGITS, '--run.seed: [run] seed = "1111'),
-        (f"[{DIGITS}]", "--run.seed: '[111"),
-        ("[" * 5000, "' is nested too deeply: no setting is"),
-    ],
-)
-def test_an_argument_that_is_no_number_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    said = message(tmp_path, GOOD, "--run.seed", text)
-    assert told in said and "\n" not in said and len(said) < 500
-    variable = message(tmp_path, GOOD, HEADRACE_RUN__SEED=text)
-    assert variable.replace("HEADRACE_RUN__SEED", "--run.seed") == said
-
-
-def test_a_name_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
-    assert resolve(written(tmp_path, GOOD), arguments=["--run.id", "2026_"]).config.run.id == "2026_"
-
-
-def test_a_file_whose_name_no_system_call_takes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: embedded null byte"):
-        resolve(tmp_path / "a\0b")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.moved import at_home
 from headrace.config.resolve import resolve
 from headrace.config.run_dir import check_resumable
 from headrace.wire.errors import ConfigError
@@ -66,27 +65,3 @@ def test_other_data_than_the_runs_is_still_refused(tmp_path: Path) -> None:
     other = resolve(RunPaths(new).run_toml, arguments=[f"--data.path={old}/demo/other.jsonl"]).config
     with pytest.raises(ConfigError, match=r"data\.path was '.*/new/demo/rows\.jsonl'"):
         check_resumable(new, other, ("data.path",))
-
-
-@pytest.mark.parametrize("name", ["old", "older", "ol"])
-def test_a_place_of_which_the_old_one_is_a_prefix_or_that_is_the_same_stays(tmp_path: Path, name: str) -> None:
-    run = make(tmp_path / "run", recorded=tmp_path / "run")
-    tables = {"model": {"path": str(tmp_path / "run2" / "model")}, "list": [{"path": str(tmp_path / "run" / name)}]}
-    assert at_home(tables, run) == tables
-    moved = make(tmp_path / "new", recorded=tmp_path / "run")
-    assert at_home(tables, moved) == tables
-
-
-@pytest.mark.parametrize("text", ["", "null", "[]", '{"run_dir": 1}', '{"run_dir": "/"}', "[" * 100_000, "{}"])
-def test_a_record_that_names_no_place_moves_nothing(tmp_path: Path, text: str) -> None:
-    run = make(tmp_path / "new", recorded=tmp_path / "old")
-    RunPaths(run).settings("trainer").write_text(text)
-    assert resolve(RunPaths(run).run_toml).config.model.path == tmp_path / "old" / "model"
-    RunPaths(run).settings("orchestrator").write_text(json.dumps({"run_dir": str(tmp_path / "old")}))
-    assert resolve(RunPaths(run).run_toml).config.model.path == run / "model"
-
-
-def test_a_config_that_is_no_run_directorys_is_read_as_it_is(tmp_path: Path) -> None:
-    run = make(tmp_path / "new", recorded=tmp_path / "old")
-    shutil.copy(RunPaths(run).run_toml, tmp_path / "run.toml")
-    assert resolve(tmp_path / "run.toml").config.model.path == tmp_path / "old" / "model"

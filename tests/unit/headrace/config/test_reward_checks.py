@@ -1,6 +1,5 @@
 """What `[reward]`, `[discriminator]` and `[eval]` must agree on."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,14 +36,6 @@ def test_a_discriminator_and_its_scorer_go_together() -> None:
     assert config(every=1, **tasks).discriminator.every == 1
 
 
-def test_one_of_another_run_needs_no_training() -> None:
-    assert config(SCORER | {"options": {"path": "/other/discriminator"}}).discriminator.every == 0
-
-
-def test_other_stages_score_nothing() -> None:
-    assert config(NUMERIC, every=2, run={"stage": "sft"}).run.stage == "sft"
-
-
 def test_dynamic_sampling_cannot_begin_with_a_discriminator_that_knows_nothing() -> None:
     algorithm = {"algorithm": {"dynamic_sampling": True}}
     assert "would drop every group" in message(SCORER, every=1, **algorithm)
@@ -73,10 +64,6 @@ def problem(used: RunFile, *rows: PreparedRow, context: int | None = 100) -> str
     return rows_problem(used, rows, lambda _: context) or ""
 
 
-def unbounded(used: RunFile, *rows: PreparedRow) -> str:
-    return problem(used, *rows, context=None)
-
-
 def sampled(*scorers: dict[str, Any], **tables: Any) -> RunFile:
     return config(*scorers, rollout={"sampling": {"max_tokens": 60}}, **tables)
 
@@ -92,45 +79,3 @@ def test_a_rollout_can_never_be_too_long_for_a_reward_model() -> None:
     members = {"name": "ensemble", "combination": "mean", "members": [NUMERIC, RM]}
     assert has_models(sampled(members)) and "'rm'" in problem(sampled(members), row(41))
     assert "'rm'" in problem(sampled(RM), row(41, is_trained=False))
-
-
-def test_only_the_rows_that_a_model_scores_must_fit_it() -> None:
-    tasks = {"reward": {"scorers": [NUMERIC], "tasks": {"chat": {"scorers": [RM]}}}}
-    used = sampled(**tasks)
-    assert has_models(used)
-    assert problem(used, row(90), row(40, data_source="chat"), row(90, data_source="sums")) == ""
-    assert "sample 0 has 41" in problem(used, row(90, name="other"), row(41, data_source="chat"))
-
-
-def test_each_model_is_asked_for_its_own_context() -> None:
-    asked: list[Path] = []
-
-    def context_of(path: Path) -> int:
-        asked.append(path)
-        return 200
-
-    own = {"model": {"path": "/models/policy"}}
-    other = {"name": "discriminator", "label": "other", "options": {"path": "/runs/1/discriminator"}}
-    assert rows_problem(sampled(RM, SCORER, other, every=1, **own), [row(answer="a")] * 2, context_of) is None
-    assert asked == [Path("/models/rm"), Path("/models/policy"), Path("/runs/1/discriminator")]
-    asked.clear()
-    begun = {"discriminator": {"every": 1, "path": "/models/start"}}
-    assert rows_problem(sampled(SCORER, **begun, **own), [row(answer="a")], context_of) is None
-    assert asked == [Path("/models/start")]
-
-
-def test_every_training_row_that_a_discriminator_scores_has_a_reference() -> None:
-    used = config(SCORER, every=1)
-    assert unbounded(used, row(answer="x"), row(answer=["x", "y"]), row(answer=7)) == ""
-    assert unbounded(used, row(answer="x"), row(is_trained=False)) == ""
-    for columns in ({}, {"answer": None}, {"answer": []}, {"answer": [None]}, {"label": "x"}):
-        message = unbounded(used, row(answer="x"), row(name="sample 1", **columns))
-        assert "discriminator.reference = 'answer'" in message and "for sample 1," in message
-    named = config(SCORER, discriminator={"every": 1, "reference": "label"})
-    assert unbounded(named, row(label="x")) == ""
-    many = unbounded(used, *[row(name=f"s{number}") for number in range(9)])
-    assert "s0, s1, s2, s3, s4 and 4 more" in many
-    assert unbounded(config(SCORER | {"options": {"path": "/other/discriminator"}}), row()) == ""
-    tasks = {"reward": {"scorers": [NUMERIC], "tasks": {"poem": {"scorers": [SCORER]}}}}
-    assert unbounded(config(every=1, **tasks), row(), row(data_source="poem", answer="x")) == ""
-    assert "sample 0" in unbounded(config(every=1, **tasks), row(data_source="poem"))

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.run_dir import check_resumable
-from headrace.config.settle import check_dtype, serves_on_cuda, settle
+from headrace.config.settle import check_dtype, settle
 from headrace.config.toml import to_toml
 from headrace.wire.errors import ConfigError
 
@@ -54,13 +54,6 @@ def test_a_resumed_run_keeps_its_dtype_whatever_device_it_goes_on_with(tmp_path:
         dtype(config(tmp_path, "--model.dtype", "bfloat16"), on_cpu, goes_on=True)
 
 
-def test_a_directory_from_before_keeps_float32(tmp_path: Path) -> None:
-    run_dir = made(tmp_path / "run", config(tmp_path))
-    file = run_dir / "config" / "run.toml"
-    file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith("dtype")))
-    assert settle(config(tmp_path, *CUDA), run_dir, goes_on=True).config.model.dtype == "float32"
-
-
 def test_float32_in_sglang_on_a_gpu_is_refused_with_the_way_out(tmp_path: Path) -> None:
     def check(*arguments: str) -> None:
         check_dtype(settle(config(tmp_path, *arguments), tmp_path / "new", goes_on=False))
@@ -72,24 +65,3 @@ def test_float32_in_sglang_on_a_gpu_is_refused_with_the_way_out(tmp_path: Path) 
         check(*CUDA, *SGLANG, "--model.dtype", "float32")
     with pytest.raises(ConfigError, match="no float32 kernels"):
         check(*SGLANG, "--rollout.sglang.device", "cuda", "--model.dtype", "float32")
-
-
-def test_servers_are_on_a_gpu_only_where_they_are_launched_there(tmp_path: Path) -> None:
-    assert serves_on_cuda(config(tmp_path, *CUDA, *SGLANG).config)
-    assert not serves_on_cuda(config(tmp_path, *CUDA).config)
-    assert not serves_on_cuda(config(tmp_path, *CUDA, *SGLANG, "--rollout.sglang.device", "cpu").config)
-    assert not serves_on_cuda(config(tmp_path, *CUDA, *SGLANG, "--rollout.sglang.urls", '["http://x:1"]').config)
-    assert not serves_on_cuda(config(tmp_path, *CUDA, *SGLANG, "--run.stage", "sft").config)
-
-
-def test_a_made_model_has_heads_that_sglang_can_decode(tmp_path: Path) -> None:
-    def head_dim(*arguments: str) -> int:
-        settled = settle(config(tmp_path, *arguments, text="[model.make]\n"), tmp_path / "new", goes_on=False)
-        assert settled.config.model.make is not None
-        return settled.config.model.make.head_dim
-
-    assert head_dim() == head_dim(*CUDA) == 32
-    assert head_dim(*CUDA, *SGLANG) == 64
-    assert head_dim(*CUDA, *SGLANG, "--model.make.head-dim", "128") == 128
-    with pytest.raises(ConfigError, match=r"head_dim: 16, but SGLang's attention on a GPU needs 64"):
-        head_dim(*CUDA, *SGLANG, "--model.make.head-dim", "16")

@@ -38,14 +38,6 @@ def test_a_new_run_waits(config: Path, tmp_path: Path) -> None:
     assert settle(resolve(config), tmp_path / "new", goes_on=False).config.run.stale == "wait"
 
 
-def test_a_run_from_before_the_key_goes_on_as_drop(config: Path, tmp_path: Path) -> None:
-    run_dir = made(tmp_path / "run", resolve(config), old=True)
-    assert resumed(run_dir, resolve(config)) == "drop"
-    assert resumed(run_dir, resolve(config, arguments=["--run.stale", "drop"])) == "drop"
-    with pytest.raises(ConfigError, match=r"run.stale was 'drop' .* is now 'wait'"):
-        resumed(run_dir, resolve(config, arguments=["--run.stale", "wait"]))
-
-
 def test_the_policy_of_a_run_is_kept(config: Path, tmp_path: Path) -> None:
     masking = resolve(config, arguments=["--run.stale", "mask"])
     run_dir = made(tmp_path / "run", masking)

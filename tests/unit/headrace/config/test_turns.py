@@ -6,9 +6,8 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import Ports
-from headrace.config.services import MachineLayout, replica_spec, settings_of, specs
+from headrace.config.services import MachineLayout, settings_of, specs
 from headrace.config.settle import settle
-from headrace.run.plans import Planner
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import ConfigError
@@ -52,14 +51,3 @@ def test_trainer_and_replicas_are_told_of_the_turns(tmp_path: Path) -> None:
         assert isinstance(trainer, TrainerSettings) and isinstance(replica, RolloutSettings)
         assert trainer.takes_turns is shared
         assert (replica.rollout.gpu_sharing == "turns") is shared
-
-
-def test_no_replica_is_started_that_would_have_no_gpu(tmp_path: Path) -> None:
-    found = config(tmp_path, *TURNS).config
-    (tmp_path / "config").mkdir()
-    ports = {replica_spec("rollout", 0).name: Ports(grpc_port=1, http_port=2)}
-    ports["orchestrator"] = Ports(grpc_port=3, http_port=4)
-    planner = Planner(found, MachineLayout(tmp_path, "redis://x", ports, ()), {})
-    planner.replica("rollout", 0)
-    with pytest.raises(ConfigError, match=r"rollout-1 would have no GPU: .* one replica a rank of the trainer"):
-        planner.replica("rollout", 1)

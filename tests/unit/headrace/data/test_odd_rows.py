@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config.data import DataTable
-from headrace.data.example_render import ExampleRenderer
-from headrace.data.examples import dialogue_of
 from headrace.data.presets import prompt_of
-from headrace.data.progress import RowProgress, read_progress
 from headrace.data.render import PromptRenderer
 from headrace.data.rows import DataRow, read_rows
 from headrace.model.tiny_models import character_tokenizer
@@ -47,13 +44,6 @@ def test_a_row_that_cannot_be_stored_is_named_and_the_others_are_read(tmp_path: 
     str(bad).encode()  # It can be printed.
 
 
-def test_an_array_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "train.json"
-    path.write_text(f"[{DEEP}]")
-    with pytest.raises(DataError, match=r"train\.json: nested too deeply"):
-        list(read_rows(str(path), subset="", split=""))
-
-
 def test_a_loop_without_end_is_ended_and_the_signal_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.05)
     before = signal.getsignal(signal.SIGALRM)
@@ -74,36 +64,6 @@ def test_a_template_that_loops_is_an_error_of_its_row(monkeypatch: pytest.Monkey
     renderer = PromptRenderer(tokenizer, DataTable(path="train.jsonl", chat_template="always"))
     with pytest.raises(ConfigError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
         renderer.ask("train.jsonl:7", "abc", ())
-
-
-def test_a_template_that_loops_before_the_answer_is_an_error_of_its_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=character_tokenizer("abc"))
-    loops = "".join(f"{{% for x{n} in range(90000) %}}" for n in range(4)) + "{% endfor %}" * 4
-    tokenizer.chat_template = "{% if add_generation_prompt %}" + loops + "{% endif %}abc"
-    monkeypatch.setattr("headrace.wire.rendering.deadline.TEMPLATE_S", 0.1)
-    table = DataTable(path="train.jsonl", chat_template="always")
-    renderer = ExampleRenderer(tokenizer, table, [1])
-    row = dialogue_of(DataRow("train.jsonl:7", {"prompt": "abc", "completion": "cba"}), table)
-    with pytest.raises(ConfigError, match=r"train\.jsonl:7: .*has not ended within 0\.1 s: look for a loop"):
-        renderer.dialogue(row)
-
-
-def test_progress_names_the_row_and_shorter_words_leave_none_of_longer_ones(tmp_path: Path) -> None:
-    path = tmp_path / "progress"
-    path.touch()
-    progress = RowProgress(path)
-    assert read_progress(path) == ""
-    progress.begin("reading " + "x" * 1000)
-    assert read_progress(path) == "reading " + "x" * 392
-    progress.begin("reading train.jsonl")
-    progress.at("train.jsonl:1")
-    progress.at("train.jsonl:3")
-    assert read_progress(path) == "rendering train.jsonl:3 (1 rows done)"
-    silent = RowProgress()
-    silent.begin("rendering")
-    silent.at("train.jsonl:1")
 
 
 SUM = json.dumps({"prompt": "1+2=", "answer": "3"}).encode()
@@ -168,14 +128,6 @@ def test_what_is_no_file_of_rows_is_refused_in_one_line_at_once(tmp_path: Path, 
     ) as error:
         list(read_rows(str(path), subset="", split=""))
     assert name in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text", ["\u202e\u05e9\u05dc\u05d5\u05dd 1+2=", "a\x00b", "\U0001f600\u200d", "e\u0301 \u2028"]
-)
-def test_text_of_any_script_is_read_as_it_is(tmp_path: Path, text: str) -> None:
-    (row,) = rows(tmp_path, json.dumps({"prompt": text}, ensure_ascii=False))
-    assert isinstance(row, DataRow) and prompt_of(row, DataTable(path="train.jsonl")).content == text
 
 
 ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": 'two\nlines, "quoted"', "answer": "007"}]

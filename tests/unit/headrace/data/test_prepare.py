@@ -101,13 +101,6 @@ def test_the_held_out_split_depends_on_seed_and_content_only_and_leaks_nothing(t
     assert "leaves nothing to train on" in refusal(tmp_path, model, path, eval_size=20)
 
 
-def test_held_out_prompts_may_come_from_a_file_of_their_own(tmp_path: Path, model: Path) -> None:
-    other = tmp_path / "e.json"
-    other.write_text(json.dumps(SUMS[:3]))
-    _, rows, held_out = run(tmp_path, model, jsonl(tmp_path, *SUMS[3:]), eval_path=str(other), limit=5)
-    assert (len(rows), [row["text"] for row in held_out]) == (5, ["0+1=", "1+1=", "2+1="])
-
-
 def test_bad_rows_are_all_named_with_line_and_column(tmp_path: Path, model: Path) -> None:
     path = jsonl(
         tmp_path,
@@ -130,14 +123,6 @@ def test_bad_rows_are_all_named_with_line_and_column(tmp_path: Path, model: Path
     assert lines[5] == "... and 2 more"
 
 
-def test_a_mapped_column_must_be_in_every_row(tmp_path: Path, model: Path) -> None:
-    path = jsonl(tmp_path, {"q": "1", "a": "2"}, {"q": "1"})
-    message = refusal(tmp_path, model, path, columns={"prompt": "q", "answer": "a"})
-    assert message.startswith('p.jsonl:2: there is no column "a" (answer); the row has: q')
-    message = refusal(tmp_path, model, jsonl(tmp_path, SUMS[0], {"prompt": "1"}))
-    assert message == 'p.jsonl:2: column "answer" is missing or empty, though other rows have it'
-
-
 def test_an_overlong_prompt_is_an_error_or_dropped_and_counted(tmp_path: Path, model: Path) -> None:
     path = jsonl(tmp_path, SUMS[0], {"prompt": "123456+1=", "answer": "1"})
     message = refusal(tmp_path, model, path, longest=6)
@@ -145,15 +130,6 @@ def test_an_overlong_prompt_is_an_error_or_dropped_and_counted(tmp_path: Path, m
     found, rows, _ = run(tmp_path, model, path, longest=6, overlong="drop")
     assert (found.dropped_overlong, len(rows)) == (1, 1)
     assert "no prompt is left" in refusal(tmp_path, model, path, longest=1, overlong="drop")
-
-
-def test_parquet_rows_are_read_and_named(tmp_path: Path, model: Path) -> None:
-    path = str(tmp_path / "p.parquet")
-    pq.write_table(pa.table({"prompt": ["1+1=", None], "answer": ["2", "3"]}), path)
-    assert refusal(tmp_path, model, path) == 'p.parquet: row 1: column "prompt" (prompt) is empty'
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
-    assert "not a readable parquet file" in refusal(tmp_path, model, str(tmp_path / "broken.parquet"))
-    assert "no such file" in refusal(tmp_path, model, str(tmp_path / "absent.jsonl"))
 
 
 VERL = {
@@ -213,12 +189,6 @@ def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_eith
     assert rows[0]["messages"] is None
     reserved = jsonl(tmp_path, {"prompt": "hi", "prompt_messages": []})
     assert "is reserved; rename the column" in refusal(tmp_path, model, reserved)
-
-
-def test_a_tokenizer_that_does_not_belong_to_the_model_is_refused(tmp_path: Path, model: Path) -> None:
-    limits = LengthLimits(max_prompt_tokens=9, vocab_size=5, seed=0)
-    with pytest.raises(ConfigError, match="has 14 tokens, the model only 5"):
-        prepare(DataTable(path=jsonl(tmp_path, SUMS[0])), model, limits, tmp_path)
 
 
 def changed(folder: Path, name: str, **values: Any) -> None:

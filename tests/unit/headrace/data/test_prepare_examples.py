@@ -162,13 +162,6 @@ def test_held_out_examples_share_no_prompt_with_those_that_are_trained(tmp_path:
     assert (found.examples, found.eval_examples, found.dropped_duplicates) == (30, 5, 5)
 
 
-@pytest.mark.parametrize("stage", ["sft", "reward_model", "dpo"])
-def test_where_nothing_is_held_out_there_is_no_file_of_it(tmp_path: Path, model: Path, stage: str) -> None:
-    found, _, _ = run(tmp_path, model, stage, [{"prompt": "1=", "completion": "1", "chosen": "1", "rejected": "2"}])
-    assert (found.examples, found.eval_examples) == (1, 0)
-    assert [path.name for path in tmp_path.glob("*.parquet")] == ["examples.parquet"]
-
-
 @pytest.mark.parametrize(
     ("stage", "row", "wanted"),
     [
@@ -197,16 +190,3 @@ def test_a_bad_row_is_named_and_nothing_is_written(
     good = {"prompt": "1=", "completion": "1", "chosen": "1", "rejected": "2"}
     message = refusal(tmp_path, model, stage, [good, row])
     assert message.startswith("rows.jsonl:2:") and wanted in message
-
-
-def test_overlong_examples_are_dropped_where_that_is_allowed(tmp_path: Path, model: Path) -> None:
-    rows = [{"prompt": "1" * length, "completion": "1"} for length in (3, 30)]
-    found, examples, _ = run(tmp_path, model, "sft", rows, longest=10, overlong="drop")
-    assert (len(examples), found.dropped_overlong) == (1, 1)
-
-
-def test_a_template_that_answers_elsewhere_than_it_asks_is_refused(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    model = make(tmp_path_factory.mktemp("odd"), TEMPLATE.replace("<assistant>", "<assistant>?"))
-    assert "behind its own generation prompt" in refusal(tmp_path, model, "sft", [{"prompt": "a", "completion": "b"}])

@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerFast
 
 from headrace.config.data import DataTable
 from headrace.data.prepare import LengthLimits, PreparedData, prepare
-from headrace.data.prepare_examples import PreparedExamples, prepare_examples
 from headrace.data.unknown import unknown_id
 from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, write_model
 from headrace.wire.errors import DataError
@@ -34,22 +33,6 @@ def test_prompts_of_unknown_text_are_refused_with_row_and_key(model: Path, tmp_p
         prompts(tmp_path, model, "0123", "7+8=")
     assert not (tmp_path / "prompts.parquet").exists()
     assert prompts(tmp_path, model, "0123", "7+8=", share=0.5).unknown_share == 0.5
-
-
-def test_few_unknown_tokens_are_counted(model: Path, tmp_path: Path) -> None:
-    assert prompts(tmp_path, model, "0123" * 10, "0120" * 10, "012x").unknown_share == pytest.approx(1 / 84)
-    assert prompts(tmp_path, model, "0123").unknown_share == 0
-
-
-def test_answers_of_examples_count_too(model: Path, tmp_path: Path) -> None:
-    def prepared(completion: str) -> PreparedExamples:
-        path = tmp_path / "p.jsonl"
-        path.write_text(json.dumps({"prompt": "01", "completion": completion}) + "\n")
-        return prepare_examples(DataTable(path=str(path)), "sft", model, LIMITS, tmp_path)
-
-    assert prepared("23").unknown_share == 0
-    with pytest.raises(DataError, match=r"p\.jsonl:1: the tokenizer does not know"):
-        prepared("ab")
 
 
 def fast(model: models.Model, **special: str) -> PreTrainedTokenizerFast:

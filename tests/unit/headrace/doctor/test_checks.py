@@ -1,23 +1,17 @@
 """Each check tells what is wrong and what to do; what the config does not ask for is no failure."""
 
-import json
 import os
-import resource
 import socket
 import stat
-import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from headrace.config.resolve import resolve
 from headrace.demo.arithmetic import CHARACTERS
 from headrace.doctor import config_checks, gpu, machine, network, software
 from headrace.doctor.findings import Finding, Level
-from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.wire.environment import inherited
@@ -57,40 +51,6 @@ def test_a_config_says_what_it_needs(tmp_path: Path) -> None:
     assert network.broker(stage, {}).level is Level.NOTE
 
 
-def test_more_ranks_than_cores_are_a_warning(tmp_path: Path) -> None:
-    assert "512 ranks" in bad(machine.processor(wants(tmp_path, "[trainer]\nranks = 512\n")), Level.WARN)
-
-
-def test_extras_that_the_config_names_are_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert software.extras(Wants()).level is Level.NOTE
-    asked = wants(tmp_path, '[trackers]\nuse = ["wandb"]\n')
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    assert "wandb" in bad(software.extras(asked))
-    assert software.extras(wants(tmp_path)).level is Level.OK
-
-
-def test_what_compiles_a_gpus_kernels_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert software.compiler(wants(tmp_path), {}).level is Level.NOTE
-    cuda, compiled = '[run]\ndevice = "cuda"\n', "--trainer.compile=true"
-    (tmp_path / "Python.h").touch()
-    monkeypatch.setattr(software.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "1.5 times" in software.compiler(wants(tmp_path, cuda), {"CC": "tcc"}).said
-    assert "1.5 times" not in software.compiler(wants(tmp_path, cuda, compiled), {"CC": "tcc"}).said
-    assert "no C compiler" in bad(software.compiler(wants(tmp_path, cuda), {}), Level.WARN)
-    assert "trainer.compile needs" in bad(software.compiler(wants(tmp_path, "", compiled), {}))
-    (tmp_path / "Python.h").unlink()
-    assert "no Python.h" in bad(software.compiler(wants(tmp_path, cuda, compiled), {"CC": "tcc"}))
-
-
-def test_a_source_tree_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> None:
-        raise metadata.PackageNotFoundError("headrace")
-
-    monkeypatch.setattr(software, "_unmet", missing)
-    assert "headrace itself is not installed" in bad(software.packages())
-
-
 def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
     cuda = '[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n'
     assert "no float32 kernels" in bad(config_checks.keys(wants(tmp_path, cuda, "--model.dtype", "float32")))
@@ -98,24 +58,6 @@ def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
     assert "on GPU 0 each would take most of the memory" in bad(config_checks.keys(same))
     good = config_checks.keys(wants(tmp_path, cuda, "--model.dtype", "bfloat16"))
     assert good.said == "bfloat16; trainer on GPU 0, SGLang on GPU 1"
-
-
-def test_the_compose_profile_that_fits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.placement._listed", lambda: 4)
-    for shown, profile in {"": "cpu", "0": "one-gpu", "0,1": "gpu"}.items():
-        said = gpu.profile({"CUDA_VISIBLE_DEVICES": shown}).said
-        assert said.startswith(f"docker compose --profile {profile} up: ")
-        assert profile in yaml.safe_load(Path("docker-compose.yml").read_text())["services"]["valkey"]["profiles"]
-    assert gpu.profile({}).said.endswith("4 GPUs, deploy/compose/gpus.yml for more than two")
-
-
-def test_no_nvidia_smi_fails_only_where_a_gpu_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gpu.shutil, "which", lambda _: None)
-    monkeypatch.setattr(gpu, "_device_files", lambda: [])
-    assert gpu.driver(Wants(), {}).level is Level.NOTE
-    assert "no nvidia-smi" in bad(gpu.driver(Wants(cuda=True), {}))
-    monkeypatch.setattr(gpu, "_device_files", lambda: [Path("/dev/nvidia0")])
-    assert "though there is a GPU" in bad(gpu.driver(Wants(), {}))
 
 
 def smi(folder: Path, body: str) -> str:
@@ -162,34 +104,10 @@ def test_what_torch_says_is_judged(
     assert found.fix or level is Level.OK
 
 
-def test_disk_and_memory_count_what_the_model_will_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_model(tmp_path / "model", character_tokenizer(CHARACTERS), SMALL, seed=1)
-    assert 1_000 < model_parameters(tmp_path / "model") < 100_000
-    assert model_parameters(tmp_path / "nowhere") == 0
-    asked = wants(tmp_path, '[[reward.scorers]]\nname = "math"\n')
-    assert machine.disk(tmp_path / "runs" / "one", asked).level is Level.OK
-    monkeypatch.setattr(machine, "model_parameters", lambda _: 10**14)
-    assert "will take about" in bad(machine.disk(tmp_path, asked), Level.WARN)
-    assert "will take about" in bad(machine.memory(asked), Level.WARN)
-
-
 def test_a_folder_that_cannot_be_written_fails(tmp_path: Path) -> None:
     found = machine.files(tmp_path / "runs")
     assert found.level in (Level.OK, Level.WARN) and list(tmp_path.iterdir()) == []
     assert "/proc" in bad(machine.files(Path("/proc/self")))
-
-
-def test_few_open_files_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 256))
-    assert "256 open files" in bad(machine.limits(Wants()))
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert machine.limits(Wants()).said == "unlimited open files, unlimited processes"
-
-
-@pytest.mark.parametrize(("state", "level"), [(0, Level.OK), (5, Level.WARN), (None, Level.NOTE)])
-def test_the_clock_is_judged(monkeypatch: pytest.MonkeyPatch, state: int | None, level: Level) -> None:
-    monkeypatch.setattr(machine, "_clock_state", lambda: state)
-    assert machine.clock().level is level
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
@@ -226,31 +144,6 @@ def test_an_evicting_or_forgetful_broker_is_told(monkeypatch: pytest.MonkeyPatch
     assert "maxmemory-policy is allkeys-lru" in bad(network.broker(asked, {}))
     policy = "noeviction"
     assert "keeps nothing on disk" in bad(network.broker(asked, {}), Level.WARN)
-
-
-def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert software.packages().level is Level.OK, software.packages()
-    real = software._version
-    versions = {"redis": "", "torch": "1.0.0+cpu"}
-    monkeypatch.setattr(software, "_version", lambda name: versions.get(name, real(name)))
-    said = bad(software.packages())
-    assert "redis" in said and "(found 1.0.0+cpu)" in said
-
-
-def test_a_launched_sglang_must_be_there(tmp_path: Path) -> None:
-    scorer = '[[reward.scorers]]\nname = "math"\n'
-    assert software.sglang(Wants(), {}).level in (Level.NOTE, Level.OK)
-    asked = wants(tmp_path, f'{scorer}[rollout]\nengine = "sglang"\n[rollout.sglang]\nvenv = "none"\n')
-    assert "none/bin/python" in bad(software.sglang(asked, inherited()))
-
-
-def test_a_missing_sandbox_fails_only_for_code_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = json.dumps({"error": "there is no sandbox: bwrap is not installed. Install it."})
-    monkeypatch.setattr(software, "run_once", lambda *_, **__: told)
-    assert "bwrap is not installed" in bad(software.sandbox(Wants(), {}), Level.WARN)
-    assert bad(software.sandbox(Wants(sandbox=True), {}))
-    monkeypatch.setattr(software, "run_once", lambda *_, **__: '{"error": ""}')
-    assert software.sandbox(Wants(sandbox=True), {}).level is Level.OK
 
 
 def test_model_and_data_of_the_config_are_looked_at(tmp_path: Path) -> None:

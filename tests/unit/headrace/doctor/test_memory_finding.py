@@ -9,13 +9,11 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import RunFile
-from headrace.doctor import memory_finding, sizes
+from headrace.doctor import sizes
 from headrace.doctor.findings import Finding, Level
-from headrace.doctor.memory_finding import judge, memory_plan, remedies, training_of
+from headrace.doctor.memory_finding import judge, remedies, training_of
 from headrace.doctor.memory_plan import GB, Training, trainer_gpu
-from headrace.doctor.wants import Wants
 from headrace.reference.sizing_docs import MODELS
-from tests.unit.services.trainer.builders import tiny_folder
 
 EIGHT = replace(MODELS["8 B (Llama 3.1)"], context=8192)
 SMALL = replace(MODELS["0.5 B (Qwen2.5)"], context=8192)
@@ -78,24 +76,6 @@ def test_every_key_of_a_remedy_exists(how: Training) -> None:
             table = table.model_fields[name].annotation
 
 
-def test_an_engine_on_the_trainers_gpu_is_counted_with_it(tmp_path: Path) -> None:
-    beside = CUDA + SGLANG.replace("base_gpu_id = 1", "base_gpu_id = 0")
-    alone = found(tmp_path, CUDA + SGLANG, SMALL, [30, 30])
-    both = found(tmp_path, beside, SMALL, [28, 28])
-    assert alone.level is Level.OK and both.level is Level.WARN
-    assert re.search(r"GPU 0: .*trainer weights 2\.0, .*engine weights 1\.0", both.said) and "GPU 1" not in both.said
-
-
-def test_without_gpus_here_the_plan_says_what_is_needed_and_judges_nothing(tmp_path: Path) -> None:
-    said = found(tmp_path, CUDA + SGLANG, EIGHT, [], host=500)
-    assert said.level is Level.OK and re.match(r"GPU 0: \d+\.\d GB: trainer weights 32\.1", said.said)
-
-
-def test_on_a_cpu_everything_is_the_hosts(tmp_path: Path) -> None:
-    said = found(tmp_path, "", SMALL, [], host=500)
-    assert "GPU" not in said.said.splitlines()[0] and "weights 2.0" in said.said and "optimizer 4.0" in said.said
-
-
 def test_the_config_is_counted_as_it_trains(tmp_path: Path) -> None:
     text = (
         CUDA + "[trainer]\nranks = 4\nnodes = 2\nbucket_mib = 64\ngradient_checkpointing = true\n"
@@ -108,25 +88,6 @@ def test_the_config_is_counted_as_it_trains(tmp_path: Path) -> None:
     sft = '[run]\ndevice = "cuda"\nstage = "sft"\n[sft]\nmicro_batch_tokens = 1000\n'
     offline = training_of(resolved(tmp_path, sft).config, EIGHT)
     assert offline.micro_batch_tokens == 1000 and not offline.values and not offline.nccl_links
-
-
-def test_doctor_counts_the_model_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wants = Wants.of(resolved(tmp_path, CUDA))
-    assert memory_plan(wants).level is Level.NOTE
-    tiny_folder(tmp_path / "model")
-    monkeypatch.setattr(memory_finding, "_gpu_bytes", lambda: [24 * GB])
-    said = memory_plan(wants)
-    assert said.level is Level.OK and "GPU 0: " in said.said and "of 24.0 GB, fits" in said.said
-
-
-def test_a_driver_tells_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho 81559\necho 143771\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert memory_finding._gpu_bytes() == [81559 << 20, 143771 << 20]
-    smi.write_text("#!/bin/sh\nexit 9\n")
-    assert memory_finding._gpu_bytes() == []
 
 
 def test_in_turns_each_gpu_is_planned_for_both(tmp_path: Path) -> None:

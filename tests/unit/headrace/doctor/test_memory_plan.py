@@ -11,11 +11,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from headrace.doctor.memory_plan import (
     GB,
     OVERHEAD,
-    PROCESS,
     MemoryPool,
     Training,
     activation_bytes,
-    engine_gpu,
     states,
     trainer_gpu,
     trainer_host,
@@ -26,11 +24,11 @@ from headrace.selfcheck.step import SIZES
 from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.lora import add_adapters
-from headrace.services.trainer.model.model import Policy, ValueModel
+from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.model.optimizers import OptimizerOptions
 from headrace.wire.settings import LoraTable
 from tests.families import tiny_family
-from tests.unit.services.trainer.builders import tiny_classifier, tiny_model
+from tests.unit.services.trainer.builders import tiny_model
 
 IDS = torch.tensor([[3, 7, 11, 2, 5, 19]])
 EIGHT = MODELS["8 B (Llama 3.1)"]
@@ -179,22 +177,6 @@ def test_a_mixture_counts_all_experts_as_weights_and_those_of_a_token_as_activat
     assert not {"up_proj", "down_proj"} & set(found.projections), "experts get no adapters"
 
 
-def test_a_tied_head_that_is_written_out_is_counted_once(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    model = tiny_model(tied=True)
-    first = shape_of(model, tmp_path)
-    file = tmp_path / "model.safetensors"
-    save_file(load_file(file) | {"lm_head.weight": model.lm_head.weight.detach().clone()}, file)
-    assert read_shape(tmp_path) == first and first.tied
-
-
-def test_a_folder_without_a_model_has_no_shape(tmp_path: Path) -> None:
-    assert read_shape(tmp_path) is None
-    (tmp_path / "config.json").write_text("{}")
-    assert read_shape(tmp_path) is None
-
-
 def test_one_gpu_holds_sixteen_bytes_a_parameter_and_two_for_each_cast_and_no_snapshot() -> None:
     held = by_name(trainer_gpu(EIGHT, Training()))
     parameters = EIGHT.parameters
@@ -222,14 +204,6 @@ def test_zero_shares_what_its_stage_says(stage: int, weights: float, gradients: 
     assert {name: size / EIGHT.parameters for name, size in held.items()} == pytest.approx(expected)
 
 
-def test_what_is_offloaded_is_on_the_host_and_no_longer_on_the_gpu() -> None:
-    how = Training(backend="fsdp2", ranks=8, cpu_offload=True, checkpointing=True)
-    assert "weights" not in by_name(trainer_gpu(EIGHT, how))
-    host = by_name(trainer_host(EIGHT, how))
-    assert sum(host[f"{name} (offloaded)"] for name in ("weights", "gradients")) == 8 * EIGHT.parameters
-    assert host["processes"] == 8 * PROCESS
-
-
 def test_the_host_has_both_snapshots_and_a_checkpoint_and_no_whole_model_of_each_rank() -> None:
     host = by_name(trainer_host(EIGHT, Training(backend="fsdp2", ranks=8)))
     assert 4 * EIGHT.parameters <= host["snapshots"] < 4 * EIGHT.parameters + GB
@@ -237,37 +211,3 @@ def test_the_host_has_both_snapshots_and_a_checkpoint_and_no_whole_model_of_each
     assert not any(name.startswith("loading") for name in host)
     adapters = by_name(trainer_host(EIGHT, Training(backend="deepspeed", ranks=8, adapter_rank=16)))
     assert adapters["loading a whole model"] == 4 * EIGHT.parameters and adapters["snapshots"] < GB
-
-
-def test_four_bits_and_checkpointing_and_references() -> None:
-    small = states(EIGHT, Training(adapter_rank=16, quantized=True))["weights"]
-    outside = EIGHT.parameters - EIGHT.matrices
-    adapters = EIGHT.adapters(16, Training().targets)[0]
-    assert small == pytest.approx(EIGHT.matrices * 0.516 + 4 * outside + 4 * adapters, rel=1e-3)
-    # q, o: 16 (4096 + 4096); k, v: 16 (4096 + 1024); gate, up, down: 16 (4096 + 14336), in 32 layers.
-    assert adapters == 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
-    without, kept = (activation_bytes(EIGHT, Training(checkpointing=flag)) for flag in (False, True))
-    assert kept < without / 6
-    shared = by_name(trainer_gpu(EIGHT, Training(backend="fsdp2", ranks=8, reference=True)))
-    assert shared["reference"] == EIGHT.parameters // 2
-    assert "reference" not in by_name(trainer_gpu(EIGHT, Training(adapter_rank=16, reference=True)))
-
-
-def test_a_critic_is_trained_beside_the_policy(tmp_path: Path) -> None:
-    critic = tiny_classifier(layers=2)
-    shape = shape_of(critic, tmp_path)
-    held = by_name(trainer_gpu(EIGHT, Training(values=(shape,))))
-    backend = SingleDevice(ValueModel(critic, forward_dtype=torch.float32))
-    backend.backward(backend(IDS, torch.tensor([0]), torch.tensor([2])).sum())
-    backend.apply(learning_rate=1e-3, grad_clip=1.0)
-    state = [value for each in backend._optimizers[0].state.values() for value in each.values()]
-    bytes_of_state = sum(value.nbytes for value in state if isinstance(value, torch.Tensor))
-    assert held["critic"] == 8 * sum(weight.numel() for weight in critic.parameters()) + bytes_of_state
-
-
-def test_an_engine_holds_weights_and_keys_and_values() -> None:
-    found = by_name(engine_gpu(EIGHT, tp=4, dtype_bytes=2, tokens=1000, kept_whole=False))
-    assert found["weights"] == EIGHT.parameters // 2
-    # 2 (keys and values) x 32 layers x 1024 x 2 bytes, a quarter of it, for 1000 tokens.
-    assert found["keys and values"] == 1000 * 2 * 32 * 1024 * 2 // 4
-    assert "a new version arriving" in by_name(engine_gpu(EIGHT, tp=1, dtype_bytes=2, tokens=1, kept_whole=True))

@@ -80,13 +80,3 @@ def test_the_nccl_of_both_environments_is_compared(
     assert re.search(says, found.said), found.said
     if level is Level.WARN:
         assert "make gpu" in found.fix and "install torch==2.14.1 for CUDA here" in found.fix
-
-
-@pytest.mark.parametrize(("device", "server"), [("cpu", "auto"), ("cuda", "cpu")])
-def test_without_two_gpus_to_join_nothing_is_said_of_nccl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, server: str
-) -> None:
-    environment(tmp_path, packages(tmp_path / "there", "2.14.1", "2.30.7", sglang="0.5.23"))
-    monkeypatch.syspath_prepend(str(packages(tmp_path / "here", "2.13.0", "2.29.7")))
-    found = software.sglang(wants(tmp_path, device, server), inherited())
-    assert found.level is Level.OK and "NCCL" not in found.said

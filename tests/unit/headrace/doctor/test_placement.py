@@ -9,7 +9,6 @@ from headrace.config.schema import Ports
 from headrace.config.services import MachineLayout, replica_spec, settings_of
 from headrace.config.settle import settle
 from headrace.doctor.placement import check_overlap, check_visible, placement, shown, visible
-from headrace.run.plans import Planner
 from headrace.services.rollout.settings import RolloutSettings, SGLangTable
 from headrace.wire.errors import ConfigError
 
@@ -117,15 +116,3 @@ def test_a_replica_is_told_its_gpus_as_its_process_counts_them(tmp_path: Path) -
     assert SGLangTable().first_gpu(0) == 0
     given = config(tmp_path, *SERVED, "--rollout.sglang.base-gpu-id", "5")
     assert started(tmp_path, given, 1, 0).rollout.sglang.base_gpu_id == 5
-
-
-def test_a_further_replica_needs_a_gpu_that_is_there(tmp_path: Path) -> None:
-    resolved = config(tmp_path, *SERVED)
-    ports = Ports(grpc_port=7001, http_port=7002)
-    names = dict.fromkeys(("orchestrator", "rollout-0", "rollout-1"), ports)
-    place = MachineLayout(tmp_path, "unix:///x", names, stop_token_ids=[1], first_gpu=1, gpus=2)
-    (tmp_path / "config").mkdir()
-    planner = Planner(resolved.config, place, {})
-    planner.replica("rollout", 0)
-    with pytest.raises(ConfigError, match="rollout-1 would take GPU 2, and this machine has 2"):
-        planner.replica("rollout", 1)

@@ -1,6 +1,5 @@
 """What a run directory says of one group; damage is a note, not an error."""
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,23 +35,6 @@ def test_pruned_payloads_and_torn_lines_are_no_error(tmp_path: Path) -> None:
     assert found.notes == ["the texts of step 1 are gone: there is no rollouts/step-000001.parquet"]
 
 
-def test_a_row_of_rollouts_that_is_none_is_a_note(tmp_path: Path) -> None:
-    Forge(tmp_path).run(steps=1)
-    (tmp_path / "rollouts").mkdir()
-    row = {"group_id": group_id(RUN, 0), "rollout_index": 0, "components": "[" * 100_000, "spans": "[]"}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rollouts" / "step-000001.parquet")
-    assert any("has a row of test/g00000000 that is none" in note for note in gather(tmp_path, group_id(RUN, 0)).notes)
-
-
-def test_a_damaged_journal_is_a_note(tmp_path: Path) -> None:
-    Forge(tmp_path).run(steps=2)
-    segment = next((tmp_path / "journal").glob("*.journal"))
-    data = bytearray(segment.read_bytes())
-    data[40] ^= 1
-    segment.write_bytes(bytes(data))
-    assert any("the journal is damaged" in note for note in gather(tmp_path, group_id(RUN, 0)).notes)
-
-
 def test_the_verb_tells_what_was_never_issued_and_which_rollouts_there_are(tmp_path: Path) -> None:
     forge = Forge(tmp_path).run(steps=2)
     (forge.run_dir / "config" / "run.toml").write_text(f'[run]\nid = "{RUN}"\n')
@@ -72,12 +54,3 @@ def test_a_prompt_is_found_by_its_sample_or_number(tmp_path: Path) -> None:
     assert prompt_of(tmp_path, "b") == "2+2=" and prompt_of(tmp_path, "c") == ""
     assert prompt_of(tmp_path, "", held_out=0) == "1+1=" and prompt_of(tmp_path, "", held_out=9) == ""
     assert prompt_of(tmp_path / "none", "b") == ""
-
-
-def test_rollouts_on_disk_win_over_the_journal(tmp_path: Path) -> None:
-    Forge(tmp_path).run(steps=1)
-    (tmp_path / "rollouts").mkdir()
-    row = {"group_id": group_id(RUN, 0), "rollout_index": 0, "components": json.dumps({"a": 1.0}), "completion": "x"}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rollouts" / "step-000001.parquet")
-    (found,) = gather(tmp_path, group_id(RUN, 0)).rollouts
-    assert found["completion"] == "x" and found["components"] == {"a": 1.0} and found["spans"] == []

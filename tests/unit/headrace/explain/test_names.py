@@ -29,8 +29,3 @@ def test_a_held_out_prompt(text: str, rollout: int | None) -> None:
 def test_anything_else_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(ConfigError, match="names no group or rollout"):
         parse_name(text, "demo")
-
-
-def test_a_name_of_another_run_is_told_apart() -> None:
-    with pytest.raises(ConfigError, match="belongs to a run 'other'"):
-        parse_name("other/g00000059", "demo")

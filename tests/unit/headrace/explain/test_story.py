@@ -1,7 +1,5 @@
 """A group's life, as events and journal tell it: trained, dropped, on its way, issued and delivered again."""
 
-import json
-from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
@@ -12,8 +10,6 @@ from headrace.inspect.explain.show import show
 from headrace.inspect.explain.story import Story, build_story
 from headrace.wire.api.status import RunStatus
 from headrace.wire.journal import BatchRecord, DroppedRecord
-from headrace.wire.rundir.episode_column import episode_text, episode_view
-from tests import builders
 from tests.status import run_status
 
 GROUP = "demo/g00000005"
@@ -97,43 +93,6 @@ def test_one_rollout_is_told_with_its_scores_and_spans() -> None:
     assert "answer 0" not in text
 
 
-def test_an_episode_is_told_as_a_conversation() -> None:
-    messages = [
-        {"role": "user", "content": "When was Ada born?"},
-        {"role": "assistant", "content": "I look.", "turn": 0, "seconds": 0.5, "replica": "rollout-1",
-         "versions": ["1.2"], "tool_calls": [{"name": "find", "arguments": {"who": "Ada"}}]},
-        {"role": "tool", "name": "find", "content": "1815", "outcome": "returned", "seconds": 0.25},
-    ]  # fmt: skip
-    played = builders.played_rollout()
-    assert played.episode is not None
-    text = episode_text(replace(played.episode, messages_json=json.dumps(messages), error="tool_s passed"))
-    view = episode_view(text, played.trained_mask.tolist(), lambda ids: None)
-    assert view is not None
-    found = trained()
-    found.rollouts[1] |= {
-        "episode": view.model_dump(), "logprobs": [-0.5, None, -0.25, -0.75, -1.0], "finish_reason": "time",
-    }  # fmt: skip
-    lines = said(story_of(found, name="g5/1"))
-    for part in (
-        "user",
-        "When was Ada born?",
-        "policy, turn 1; tokens 0 to 1 sampled; logprob mean -0.500, lowest -0.500; version 1.2; on rollout-1; 0.500 s",
-        'tool find({"who": "Ada"}); returned; 0.250 s',
-        "1815",
-        "ended by time: tool_s passed; 3 turns, 4 tokens sampled, 1 read between turns",
-        "environment: reward 0.75, found 1, calls 2",
-    ):
-        assert part in lines, part
-    json.dumps(asdict(story_of(found, name="g5/1")))
-
-
-def test_a_journaled_batch_that_is_not_done_is_in_training() -> None:
-    found = trained()
-    found.done = {}
-    story = story_of(found, LIVE)
-    assert story.state == "training" and "which is not done yet" in story.where
-
-
 def test_a_dropped_group_says_why() -> None:
     drop = event("dropped", 105.0, "trainer-1", group_index=5, reason="stale")
     record = DroppedRecord(group_index=5, group_id=GROUP, reason="stale")
@@ -141,14 +100,6 @@ def test_a_dropped_group_says_why() -> None:
     assert (story.state, story.drop_reason) == ("dropped", "stale")
     assert "older than run.max_staleness" in story.where
     assert story.life[-1].what == "dropped as stale"
-
-
-def test_a_group_on_its_way_says_where_it_is() -> None:
-    wheres = [story_of(Gathered(events=events), LIVE).where for events in ([ISSUED], [ISSUED, GENERATED])]
-    assert wheres[0].startswith("issued; it waits for a replica")
-    assert wheres[1] == "generated; it waits for its score (3 groups at work there, 4 wait)"
-    scored = story_of(Gathered(events=[ISSUED, GENERATED, SCORED]), LIVE)
-    assert scored.where == "scored; it waits for a batch (the next one is that of step 3)" and scored.state == "open"
 
 
 def test_a_group_that_was_open_when_the_run_stopped_is_told_so() -> None:
@@ -168,13 +119,3 @@ def test_what_was_issued_and_delivered_again_is_counted() -> None:
     assert "delivered once more" in whats[2] and "issued again" in whats[3] and whats[4] == "generated (attempt 2)"
     text = said(story)
     assert "issued 2 times" in text and "delivered again 1 times" in text
-
-
-def test_an_evaluation_has_its_version() -> None:
-    events = [{**GENERATED, "group_id": "demo/e000025-000003"}, {**SCORED, "group_id": "demo/e000025-000003"}]
-    story = story_of(Gathered(events=events), name="e25-3")
-    assert story.where == "held-out prompt 3, evaluated at version 25"
-
-
-def test_a_story_is_json() -> None:
-    assert asdict(story_of(trained()))["life"][0]["who"] == "rollout-0"

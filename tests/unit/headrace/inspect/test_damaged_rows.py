@@ -4,12 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from headrace.cli.generate_answer import answer_from_checkpoint
 from headrace.inspect.results import StepTail, summarize
 from headrace.inspect.screen import eval_line, step_line
-from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.metrics import last_steps, steps_of
 
@@ -39,11 +35,3 @@ def test_only_sound_rows_are_shown(tmp_path: Path) -> None:
         "held-out accuracy 50.0% at version 0 (0 prompts)",
     ]
     assert len(rows) == 6
-
-
-@pytest.mark.parametrize("config", ["", "[run", "run = 3", "[run]\nmax_steps = 0", "rollout = 3\n[run]"])
-def test_an_answer_of_a_run_without_a_sound_config_is_refused(tmp_path: Path, config: str) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "run.toml").write_text(config)
-    with pytest.raises(ConfigError, match=r"is not a run directory: .*run\.toml"):
-        answer_from_checkpoint(tmp_path, {"messages": []}, {})

@@ -1,14 +1,12 @@
 """What a person sees: the live table names everything that waits, and lines come once a step."""
 
-import io
 import json
 from pathlib import Path
 
 from rich.console import Console
 
 from headrace.inspect.results import StepTail, summarize
-from headrace.inspect.screen import Lines, draw, eval_line, step_line
-from headrace.run.execute import Output, begin_screen
+from headrace.inspect.screen import Lines, draw, step_line
 from headrace.supervisor.supervisor import View
 from headrace.wire.rundir.events import EventLog
 from tests.status import run_status
@@ -47,10 +45,6 @@ STATUS = {
         "deadline_s": 120.0,
     },
 }
-DASHBOARD = (
-    "dashboard: http://127.0.0.1:8080/ as long as the run lives "
-    "(`headrace dashboard {run_dir}` prints the link with its token)"
-)
 SERVICES = dict.fromkeys(
     ("broker", "orchestrator", "trainer", "rollout-0", "rollout-1", "rollout-2", "reward"), "ready"
 )
@@ -76,26 +70,6 @@ def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
         assert part in text, part
 
 
-def test_the_table_can_be_drawn_before_anything_is_known() -> None:
-    assert "trainer waits for batches -" in text_of(View(None, SERVICES, (), started=False), [])
-
-
-def test_how_fast_the_last_step_was_has_a_line_that_fits_80_columns() -> None:
-    speed = {"trained_tokens_per_second": 1_234_567.8, "generated_tokens_per_second": 1_345_678.9}
-    status = STATUS | {"trainer": STATUS["trainer"] | {"metrics": speed}}
-    on_cpu = "trained 1,234,568 tokens/s  generated 1,345,679 tokens/s"
-    for more, expected in (({}, on_cpu), ({"mfu": 0.4567}, on_cpu + "  MFU 45.7%")):
-        status["trainer"]["metrics"] |= more
-        console = Console(width=80, force_terminal=False)
-        with console.capture() as capture:
-            console.print(draw(View(run_status(**status), SERVICES, ()), []))
-        assert expected in [line.rstrip() for line in capture.get().splitlines()]
-    assert "tokens/s" not in text_of(View(run_status(**STATUS | {"replicas": []}), SERVICES, ()), [])
-    said = step_line({"step": 3, "seconds": 2.0, "trained_tokens_per_second": 812.4, "mfu": 0.31})
-    assert said == "step 3  seconds 2.00  trained tokens/s 812  MFU 31.0%"
-    assert step_line({"step": 3, "seconds": 2.0, "mfu": None}) == "step 3  seconds 2.00"
-
-
 def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
     said: list[str] = []
     lines = Lines(tmp_path, said.append)
@@ -117,37 +91,6 @@ def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
         "held-out accuracy 50.0% at version 2 (10 prompts, 1 missing)",
     ]
     assert StepTail(tmp_path).read() == [], "a resumed run does not repeat what was said before"
-
-
-def test_the_dashboards_address_is_the_last_line_of_the_start(tmp_path: Path) -> None:
-    said: list[str] = []
-    lines = begin_screen(tmp_path, 8080, Output(Console(file=io.StringIO()), json=False))
-    assert isinstance(lines, Lines)
-    lines._say = said.append
-    notices = ("the broker's folder was put aside",)
-    for state in ("starting", "ready"):
-        services = {"orchestrator": state, "trainer": "starting"}
-        lines.show(View(None, services, notices, started=False))
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward_mean": 0.25}\n')
-    for _ in range(2):
-        lines.show(View(run_status(**STATUS), SERVICES, notices))
-    assert said == [
-        "the broker's folder was put aside",
-        "starting: orchestrator starting, trainer starting",
-        "starting: orchestrator ready, trainer starting",
-        DASHBOARD.format(run_dir=tmp_path),
-        "step 1  reward 0.250",
-    ]
-
-
-def test_on_a_terminal_it_stands_above_the_table(tmp_path: Path) -> None:
-    shown = io.StringIO()
-    screen = begin_screen(tmp_path, 8080, Output(Console(file=shown, force_terminal=True, highlight=False), json=False))
-    screen.show(View(None, SERVICES, (), started=False))
-    screen.close()
-    # A long line is broken at its spaces.
-    before, _, after = "".join(shown.getvalue().split()).partition("".join(DASHBOARD.format(run_dir=tmp_path).split()))
-    assert before == "" and "orchestrator" in after
 
 
 def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
@@ -187,23 +130,3 @@ def test_a_gap_is_shown_only_where_tokens_were_compared() -> None:
         assert "logprob gap not compared (canary 2.1e-07)" in line and "0.0e+00" not in line
     assert "logprob gap not compared" in step_line({"step": 1, "logprob_gap_tokens": 0})
     assert "logprob gap" not in step_line({"step": 1, "loss": 0.5})
-
-
-def test_an_evaluation_to_which_nothing_came_back_is_no_number(tmp_path: Path) -> None:
-    evals = [{"accuracy": 0.4}, {"accuracy": None}]
-    assert "40.0% -> -" in text_of(View(run_status(**STATUS), SERVICES, ()), evals)  # type: ignore[arg-type]
-    rows = [
-        {"version": 0, "accuracy": 0.25, "prompts": 4},
-        {"version": 2, "accuracy": None, "prompts": 0, "missing": 4},
-    ]
-    (tmp_path / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = summarize(tmp_path, 1.0)
-    assert (summary.eval_before, summary.eval_after) == (0.25, None)
-    assert eval_line(rows[1]) == "no held-out prompt came back at version 2 (0 prompts, 4 missing)"
-
-
-def test_what_could_not_be_scored_is_told() -> None:
-    assert "3 rollouts abstained" in step_line({"step": 1, "abstained": 3})
-    assert "abstained" not in step_line({"step": 1, "abstained": 0})
-    row = {"version": 2, "accuracy": 0.5, "prompts": 8, "abstained": 2}
-    assert eval_line(row) == "held-out accuracy 50.0% at version 2 (8 prompts, 2 rollouts abstained)"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.inspect.waits import Party, duration, episode_waits, evaluation_in_words, parties, refusals_in_words
+from headrace.inspect.waits import Party, episode_waits, parties
 from tests.status import run_status
 
 STATUS: dict[str, Any] = {
@@ -87,70 +87,8 @@ def test_everybody_has_a_line_with_since_and_until() -> None:
     assert found["orchestrator"].in_words(1012.0) == "credit 8/8, groups trained 24"
 
 
-def test_without_a_supervisor_the_parties_are_those_that_the_orchestrator_knows() -> None:
-    assert list(by_name(STATUS, {})) == ["orchestrator", "trainer", "rollout-0", "elsewhere", "reward"]
-
-
 def test_a_batch_waits_for_the_reward_service_where_that_has_a_backlog() -> None:
     busy = STATUS | {"streams": {"rollouts": {"pending": 8, "undelivered": 3}}}
     found = by_name(busy, {})
     assert found["trainer"].source == "reward"
     assert found["reward"].in_words(0.0) == "8 groups at work, 3 wait"
-
-
-def test_the_orchestrator_waits_for_the_replicas_of_a_publication_until_its_deadline() -> None:
-    publication = {"version": "1.6", "phase": "verify", "waiting_for": "rollout-0", "since": 1000.0, "deadline_s": 30.0}
-    found = by_name(STATUS | {"publication": publication}, {})["orchestrator"]
-    assert (found.waits_for, found.since, found.until) == ("rollout-0 (verify of 1.6)", 1000.0, 1030.0)
-
-
-def test_the_orchestrator_waits_for_an_evaluation_or_for_the_first_replicas() -> None:
-    evaluating = {"evaluating": "evaluation of version 6", "evaluating_since": 1.0, "evaluating_until": 121.0}
-    assert by_name(STATUS | evaluating, {})["orchestrator"].until == 121.0
-    assert evaluation_in_words(run_status(**evaluating), 3.0) == "waits for evaluation of version 6, 2.0 s of 120 s"
-    assert evaluation_in_words(run_status(**STATUS), 3.0) == ""
-    beginning = {"waiting_for": "2 replicas to serve, 1 do", "waiting_since": 1.0, "waiting_until": 601.0}
-    assert by_name(STATUS | beginning, {})["orchestrator"].waits_for == "2 replicas to serve, 1 do"
-
-
-def test_a_status_without_times_still_says_who_waits() -> None:
-    old = STATUS | {"trainer": {"state": "alive", "waiting_for": "a batch for step 7"}}
-    trainer = by_name(old, {})["trainer"]
-    assert trainer.since is None and trainer.in_words(5.0) == "waits for a batch for step 7 from rollout"
-
-
-def test_nothing_is_known_before_the_first_answer() -> None:
-    assert [party.in_words(0.0) for party in parties(None, {"trainer": "starting"})] == [""]
-
-
-def test_durations_are_short() -> None:
-    told = [duration(seconds) for seconds in (0.04, 9.96, 59.6, 1800, 9000, 400_000)]
-    assert told == ["0.0 s", "10.0 s", "60 s", "30 min", "2.5 h", "4.6 days"]
-
-
-def test_a_way_of_the_weights_that_is_not_the_best_is_told_with_its_reason() -> None:
-    one = {"id": "r", "state": "serving", "version": "1.6", "tokens_per_second": 5}
-    for route, reason, words in (
-        ("nccl", "", ""),
-        ("gloo", "unequal NCCL versions hang", "weights over gloo (unequal NCCL versions hang)"),
-        ("disk", "it is quarantined", "weights from disk (it is quarantined)"),
-        ("", "", ""),
-    ):
-        told = by_name(STATUS | {"replicas": [one | {"route": route, "route_reason": reason}]}, {})["r"].in_words(0.0)
-        assert words in told and ("weights" in told) == bool(words)
-
-
-def test_weights_that_are_not_proven_are_told_and_proven_ones_are_not() -> None:
-    for proof, words in (("proven", ""), ("", ""), ("compared", "weights compared"), ("canary", "the canary alone")):
-        for busy in ({}, {"waiting_for": "prompts"}):
-            one = {"id": "r", "state": "serving", "version": "1.6", "tokens_per_second": 5, "proof": proof, **busy}
-            told = by_name(STATUS | {"replicas": [one]}, {})["r"].in_words(0.0)
-            assert words in told and ("not proven" in told) == bool(words), (proof, busy)
-            noted = by_name(STATUS | {"replicas": [one | {"proof_note": "w differs"}]}, {})["r"].in_words(0.0)
-            assert ("not proven, w differs" in noted) == bool(words), (proof, busy)
-
-
-def test_a_replica_that_the_trainer_opens_no_group_to_is_told_with_the_reason() -> None:
-    replicas = [{"id": "rollout-0", "refused": "3 joins hang"}, {"id": "rollout-1", "refused": ""}, {"id": "rollout-2"}]
-    assert refusals_in_words(run_status(replicas=replicas)) == ["rollout-0 gets weights over the disk: 3 joins hang"]
-    assert refusals_in_words(run_status()) == []

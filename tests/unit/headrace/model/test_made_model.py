@@ -28,11 +28,6 @@ def test_the_model_goes_into_the_run_directory_unless_a_path_is_given(tmp_path: 
     assert settle_path(given, tmp_path / "run") == (given, None)
 
 
-def test_without_the_table_nothing_is_made(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text(DATA)
-    assert settle_path(resolve(tmp_path / "run.toml"), tmp_path)[1] is None
-
-
 def test_what_is_made_is_a_model_folder_and_the_same_each_time(tmp_path: Path) -> None:
     table = MakeTable(
         characters="ab", hidden=16, intermediate=16, layers=1, heads=2, kv_heads=1, head_dim=8, context=64
@@ -71,11 +66,6 @@ def test_a_table_that_makes_no_model_is_refused_with_its_line(tmp_path: Path, ma
     with pytest.raises(ConfigError) as error:
         resolved(tmp_path, make)
     assert reason in str(error.value) and "run.toml:" in str(error.value)
-
-
-def test_a_text_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"run.toml:5: \[model.make\] text: there is no file .*nothing.txt"):
-        settle_path(resolved(tmp_path, 'kind = "text"\ntext = "nothing.txt"'), tmp_path)
 
 
 def test_a_chat_template_is_the_tokenizers_and_needs_a_token_for_its_end(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from headrace.model.model_check import check_model, scoring_context
+from headrace.model.model_check import check_model
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.wire.errors import ConfigError
 
@@ -114,29 +114,8 @@ def test_a_snapshot_of_symlinks_is_read_through_its_index(model: Path, tmp_path:
     check_model(model, engine="torch", scan=True)
 
 
-def test_an_absent_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
-        check_model(tmp_path / "m", engine="torch")
-
-
 def test_sglang_takes_architectures_that_the_torch_engine_does_not_know(model: Path) -> None:
     config(model, model_type="gemma3_text")
     with pytest.raises(ConfigError, match="not supported by the torch engine"):
         check_model(model, engine="torch")
     assert check_model(model, engine="sglang").family == "gemma3_text"
-
-
-def test_the_longest_sequence_of_a_model_that_scores(model: Path, tmp_path: Path) -> None:
-    assert scoring_context(model) == 64
-    config(model, text_config={"max_position_embeddings": 32})
-    assert scoring_context(model) == 32
-    versions = tmp_path / "discriminator"
-    versions.mkdir()
-    assert scoring_context(versions) is None
-    model.rename(versions / "version-000007")
-    (versions / "current").write_text(f"version-000007 {'0' * 64}\n")
-    assert scoring_context(versions) == 32
-    (versions / "current").write_text("")
-    assert scoring_context(versions) is None
-    config(versions / "version-000007", text_config=None)
-    assert scoring_context(versions / "version-000007") is None

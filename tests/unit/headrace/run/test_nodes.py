@@ -95,11 +95,3 @@ def test_a_machine_joins_once_and_whoever_comes_second_touches_nothing(tmp_path:
     assert not (folder / "config" / "trainer-node-1.json").exists()
     lock.release()
     RunLock(folder, name="join-1.lock").release()
-
-
-def test_nobody_joins_what_was_not_begun_or_meets_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="begin with `headrace train` on machine 0"):
-        node_settings(tmp_path, 1, "", {})
-    folder = run_dir(tmp_path, TrainerSettings.model_validate({"trainer": {"ranks": 2, "nodes": 2}}))
-    with pytest.raises(ConfigError, match="give --rendezvous HOST:PORT"):
-        node_settings(folder, 1, "", {})

@@ -1,15 +1,13 @@
 """The copy of `algorithm.path`: made whole, compared at a resume, replaced only when that was asked for."""
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from headrace.run.own_code import MOST_MIB, staged_code, staged_environment
+from headrace.run.own_code import staged_code, staged_environment
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import read_events
-from headrace.wire.rundir.own_code import algorithm_code, environment_code, read_files, recorded_files
+from headrace.wire.rundir.own_code import algorithm_code, environment_code, read_files
 from headrace.wire.rundir.own_code import checked_digest as checked
 
 
@@ -52,11 +50,6 @@ def test_a_start_copies_the_folder_whole(run):
     assert copied(run_dir) == ["mine.py", "package/table.json"]
     assert checked_digest(run_dir) == read_files(source).digest
     assert [path.name for path in run_dir.iterdir() if path.name.startswith(".aside")] == []
-
-
-def test_a_run_without_a_folder_has_no_copy(run):
-    assert not start(run, source=False)
-    assert recorded_files(algorithm_code(run[1])) is None and not (run[1] / "algorithm").exists()
 
 
 def test_a_resume_with_the_same_folder_changes_nothing(run):
@@ -123,29 +116,6 @@ def test_what_fails_before_it_is_published_leaves_the_copy_as_it_was(run):
     assert checked_digest(run_dir) == expected and not (run_dir / ".aside-algorithm").exists()
 
 
-def test_a_folder_that_is_no_folder_of_code_is_refused(run, tmp_path):
-    source, run_dir = run
-    with pytest.raises(ConfigError, match="there is no folder"):
-        start((tmp_path / "none", run_dir))
-    with pytest.raises(ConfigError, match="is inside it"):
-        start((tmp_path, run_dir))
-    with (source / "weights.bin").open("wb") as file:
-        file.truncate((MOST_MIB + 1) * 1024 * 1024)
-    with pytest.raises(ConfigError, match=r"more than 16 MiB \(the largest file is weights.bin\)"):
-        start(run)
-
-
-def test_the_digest_is_of_names_and_contents(run):
-    source, _ = run
-    first = read_files(source)
-    (source / "mine.py").rename(source / "other.py")
-    renamed = read_files(source)
-    assert renamed.digest != first.digest and renamed.changed(first) == ["mine.py", "other.py"]
-    (source / "__pycache__" / "other.pyc").write_bytes(b"y")
-    assert read_files(source).digest == renamed.digest
-    assert json.loads(json.dumps(dict(first.sha256))) == dict(first.sha256) and isinstance(source, Path)
-
-
 def play(run, *, resume=False):
     """As a start of a run with an environment does; returns whether there was something to publish."""
     resolved = SimpleNamespace(
@@ -167,17 +137,6 @@ def test_an_environment_is_copied_once_and_played_from_the_copy(run):
     assert not play(run, resume=True) and (own.folder / "package" / "table.json").read_text() == "{}"
     source.rename(source.with_name("elsewhere"))
     assert not play(run, resume=True)
-
-
-def test_a_copy_of_an_environment_that_was_edited_by_hand_is_refused(run):
-    play(run)
-    (environment_code(run[1]).folder / "mine.py").write_text("one = 3\n")
-    with pytest.raises(ConfigError, match=r"environment.path: its copy .* was edited \(changed: mine.py\)"):
-        play(run, resume=True)
-
-
-def test_a_run_from_before_there_were_copies_gets_one_when_it_is_resumed(run):
-    assert play(run, resume=True) and environment_code(run[1]).folder.is_dir()
 
 
 def test_a_linked_folder_is_copied_and_counted_as_its_files(run, tmp_path):

@@ -39,14 +39,6 @@ def test_numbers_are_means_of_the_last_ten_steps(tmp_path: Path) -> None:
     assert "t" not in facts.last and facts.id == "r"
 
 
-def test_numbers_that_no_double_holds_are_left_out(tmp_path: Path) -> None:
-    run = make(tmp_path / "run", 2)
-    with (run / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"step": 3, "reward_mean": 6.0, "loss": 10**400, "t": 10**400}) + "\n")
-    facts = facts_of(run)
-    assert (facts.steps, facts.last, facts.seconds) == (3, {"reward_mean": 3.0}, None)
-
-
 def test_the_state_is_told_by_lock_and_last_word(tmp_path: Path) -> None:
     prepared = make(tmp_path / "prepared")
     assert facts_of(prepared).state == "prepared" and facts_of(prepared).last == {}

@@ -35,11 +35,6 @@ def test_what_it_died_of_twice_is_put_aside_and_kept(broker: EmbeddedBroker) -> 
         assert (folder.with_name(f"broker.damaged-{number}") / "log").read_text() == f"damaged {number}"
 
 
-def test_a_file_in_its_place_is_put_aside_too(broker: EmbeddedBroker) -> None:
-    broker.data.write_text("no folder")
-    assert "broker.damaged-1" in broker.prepare(2) and broker.data.is_dir()
-
-
 async def test_each_start_is_prepared_with_the_early_deaths_before_it_and_what_it_tells_is_shown(
     tmp_path: Path,
 ) -> None:
@@ -64,18 +59,3 @@ async def test_each_start_is_prepared_with_the_early_deaths_before_it_and_what_i
         await monitor.run()
     assert asked == [0, 1, 2, 3]
     assert notices.count("put aside") == 1
-
-
-async def test_a_folder_that_cannot_be_made_ends_the_run_with_the_reason(tmp_path: Path) -> None:
-    def prepare(_: int) -> str:
-        raise PermissionError(13, "Permission denied", "/runs/a/broker")
-
-    async def ready(_: float) -> None:
-        raise AssertionError("it was started")
-
-    plan = ProcessPlan(name="broker", argv=("false",), env={})
-    monitor = ProcessMonitor(
-        plan, tmp_path, ready=ready, is_over=None, budget=Budget(), notice=pytest.fail, prepare=prepare
-    )
-    with pytest.raises(RunFailedError, match=r"broker cannot be started: .*/runs/a/broker"):
-        await monitor.run()
