@@ -2,14 +2,9 @@
 
 import ast
 import functools
-import re
-import subprocess
-import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-
-from tests.house.any_count import count_any, module_of
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("wire", "services", "headrace")
@@ -80,37 +75,6 @@ def test_modules_are_imported_by_their_installed_names_alone():
     assert bare == []
 
 
-def test_the_folders_at_the_top_are_no_packages():
-    for name in ("services", "wire"):
-        done = subprocess.run(
-            [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 1
-        assert f"ImportError: '{name}' is not a package of its own: import headrace.{name}" in done.stderr
-
-
-def test_the_links_are_links_in_git():
-    shown = subprocess.run(
-        ["git", "ls-files", "-s", "headrace/services", "headrace/wire"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    if shown.returncode == 0 and shown.stdout:
-        assert [line.split()[0] for line in shown.stdout.splitlines()] == ["120000", "120000"]
-    for name in ("services", "wire"):
-        assert (ROOT / "headrace" / name).resolve() == ROOT / name
-
-
-def test_the_page_of_the_architecture_has_a_row_for_every_room():
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    rows = dict(re.findall(r"^\| `([\w/]+)` \| (.+) \|$", page, re.MULTILINE))
-    rooms = {path.parent.relative_to(ROOT).as_posix().removeprefix("services/") for path in sources()}
-    unnamed = []
-    for room in (one for one in rooms if "/" in one and one not in rows):
-        parent, _, name = room.rpartition("/")
-        unnamed += [room] if f"`{name}/`" not in rows.get(parent, "") else []
-    assert sorted(unnamed) == [], "give it a row, or name it in the row of its parent"
-
-
 def test_the_import_contracts_name_every_part_of_headrace():
     children = {path.stem for path in (ROOT / "headrace").iterdir() if (path / "__init__.py").is_file()}
     children |= {path.stem for path in (ROOT / "headrace").glob("*.py")} - {"__init__"}
@@ -130,95 +94,7 @@ def test_the_independent_services_are_those_that_there_are():
     assert {name.removeprefix("headrace.services.") for name in independent} == there
 
 
-def docstrings(path: Path):
-    """(line, text) of every docstring in a file, those of attributes included."""
-    for node in statements(path):
-        for one in node.body if isinstance(getattr(node, "body", None), list) else ():
-            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
-                yield one.lineno, one.value.value.strip()
-
-
-def test_docstrings_say_what_a_thing_is_and_do_not_only_point_elsewhere():
-    points = re.compile(r"See `?[\w./]+`?(?: (?:of|in) `?[\w./]+`?)?\.?")
-    others = [path for name in ("benchmarks", "deploy", "examples", "tests") for path in (ROOT / name).rglob("*.py")]
-    poor = [
-        f"{path.relative_to(ROOT)}:{line}: {text[:60]}"
-        for path in [*sources(), *others]
-        for line, text in docstrings(path)
-        if text.startswith("Of ") or points.fullmatch(text)
-    ]
-    assert poor == []
-
-
-def test_code_and_pages_do_not_speak_of_processes_as_of_people():
-    people = re.compile(r"\b(?:told|tells|nobody|whoever)\b", re.IGNORECASE)
-    pages = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-    poor = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for path in (*sources(), *pages)
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if people.search(line)
-    ]
-    assert poor == [], "name the component and what it does: reports, retries, skips"
-
-
-READING = r"\b\w+\.(?:monotonic|perf_counter|time)\(\)"
-ELAPSED = re.compile(rf"{READING} - |- {READING}")
 """A difference of clock readings, as `ast.unparse` writes it."""
 
 
-def bounds_on_the_clock(text: str) -> list[int]:
-    """Lines of a test's asserts by which something took less than a number of seconds."""
-    found = []
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    for function in (one for one in ast.walk(ast.parse(text)) if isinstance(one, functions)):
-        inside = list(ast.walk(function))
-        given = [one for one in inside if isinstance(one, ast.Assign) and ELAPSED.search(ast.unparse(one.value))]
-        names = "|".join(target.id for one in given for target in one.targets if isinstance(target, ast.Name))
-        took = re.compile(rf"{ELAPSED.pattern}" + (rf"|\b(?:{names})\b" if names else ""))
-        asserts = [one.test for one in inside if isinstance(one, ast.Assert)]
-        for one in (part for test in asserts for part in ast.walk(test) if isinstance(part, ast.Compare)):
-            sides = [one.left, *one.comparators]
-            for left, operator, right in zip(sides, one.ops, sides[1:], strict=False):
-                less = {ast.Lt: left, ast.LtE: left, ast.Gt: right, ast.GtE: right}.get(type(operator))
-                found += [one.lineno] if less is not None and took.search(ast.unparse(less)) else []
-    return found
-
-
-def returns_of_the_clock(text: str) -> list[int]:
-    """Lines that return how long something took, alone or with more: asserts of the caller do not show what it is."""
-    returns = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Return) and one.value is not None]
-    parts = [(one.lineno, part) for one in returns for part in getattr(one.value, "elts", [one.value])]
-    return [line for line, part in parts if isinstance(part, ast.BinOp) and ELAPSED.search(ast.unparse(part))]
-
-
-def test_no_test_asserts_that_the_machine_was_quick():
-    assert bounds_on_the_clock("def f():\n took = time.time() - a\n assert took < 5 and x") == [3]
-    assert bounds_on_the_clock("def f():\n assert time.monotonic() < end <= loop.time() - a") == []
-    texts = {path: path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")) if "gpu" not in path.parts}
-    timed = {path.relative_to(ROOT): text for path, text in texts.items() if ELAPSED.search(text)}
-    assert returns_of_the_clock("async def f():\n return await g(), time.monotonic() - a") == [2]
-    quick = [f"{path}:{line}" for path, text in timed.items() for line in bounds_on_the_clock(text)]
-    # In virtual time a duration is exact.
-    real = {path: text for path, text in timed.items() if "run_in_own_time" not in text}
-    quick += [f"{path}:{line}" for path, text in real.items() for line in returns_of_the_clock(text)]
-    assert quick == [], "assert the order of two events, or wait with a deadline"
-
-
-MOST_ANY = 2.8
 """Uses of `Any` a thousand lines: a limit that only falls."""
-
-
-def test_any_is_rare():
-    texts = {path: path.read_text() for path in sources()}
-    found = count_any((module_of(path, ROOT), text) for path, text in texts.items())
-    lines = sum(len(text.splitlines()) for text in texts.values())
-    most = ", ".join(f"{module} {count}" for module, count in found.most_common(10))
-    assert 1000 * found.total() / lines <= MOST_ANY, most
-
-
-def test_any_is_counted_by_every_name_it_has():
-    one = "from typing import Any as A, cast\nimport typing as t\nR = dict[str, A]\nx: 'list[A]' = cast('A', t.Any)\n"
-    two = "from headrace.one import R\nfrom typing import Any\ndef f(x: R) -> object: ...\nS = list[R]\ny: S\n"
-    assert count_any([("headrace.one", one), ("headrace.two", two)]) == {"headrace.one": 4, "headrace.two": 3}
-    assert count_any([("headrace.one", "class Any: ...\nx: Any\n")]).total() == 0

@@ -1,7 +1,6 @@
 """What GitHub and pre-commit read names commands that exist."""
 
 import itertools
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -41,14 +40,6 @@ def test_workflows_call_targets_of_the_makefile() -> None:
     assert called <= TARGETS
 
 
-def test_the_parts_that_run_every_night_are_all_parts() -> None:
-    from tests.gate.parts import PARTS
-
-    job = read(ROOT / ".github" / "workflows" / "all.yml")["jobs"]["part"]
-    parts = {int(part) for run in commands(job) for part in re.findall(r"PART=(\d)", run)}
-    assert parts == set(range(1, PARTS + 1))
-
-
 def test_hooks_call_targets_of_the_makefile() -> None:
     hooks = [hook for repo in read(ROOT / ".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
     assert hooks
@@ -56,41 +47,4 @@ def test_hooks_call_targets_of_the_makefile() -> None:
     assert all(hook["language"] == "system" for hook in hooks)
 
 
-def test_issue_templates_ask_for_something() -> None:
-    for path in sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")):
-        form = read(path)
-        if path.stem != "config":
-            assert {"name", "description", "body"} <= form.keys(), path.name
-            assert len({part["id"] for part in form["body"]}) == len(form["body"]), path.name
-
-
-def test_links_of_the_pages_at_the_top_lead_somewhere() -> None:
-    for page in ("SECURITY.md", "CONTRIBUTING.md", "README.md"):
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
-            assert target.startswith("http") or (ROOT / target).exists(), f"{page}: {target}"
-
-
-def test_what_names_its_interpreter_can_be_executed() -> None:
-    folders = (ROOT / name for name in (".ci", "benchmarks", "deploy", "docs", "examples", "proto", "tests", "ui"))
-    files = (file for folder in folders for file in folder.rglob("*") if "node_modules" not in file.parts)
-    scripts = [file for file in files if file.is_file() and file.read_bytes().startswith(b"#!")]
-    assert ROOT / ".ci/run" in scripts
-    assert [file.name for file in scripts if not os.access(file, os.X_OK)] == []
-
-
-LONG = re.compile(r"mark\.long\b|^from tests\.variants import", re.MULTILINE)
 """A mark, or the helper that sets it on all variants but some."""
-
-
-def test_each_file_with_tests_that_make_test_leaves_out_is_listed_with_the_reason() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    section = text.partition("### What `make test-all` adds\n")[2].partition("\n## ")[0]
-    rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| ")][1:]
-    assert all(len(row) == 2 for row in rows)
-    listed = {name for row in rows for name in re.findall(r"`([a-z0-9_]+/[\w/.]+)`", row[0])}
-    assert {name for name in listed if not (ROOT / "tests" / name).exists()} == set()
-    long = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if LONG.search(path.read_text())]
-    names = [path.relative_to(ROOT / "tests").as_posix() for path in long if path != Path(__file__)]
-    of_text = "integration/gate/"  # Its files hold the text of other tests.
-    covered = tuple(name if name.endswith(".py") else f"{name}/" for name in listed)
-    assert [name for name in names if not name.startswith((*covered, of_text))] == []

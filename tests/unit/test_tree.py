@@ -137,21 +137,3 @@ def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else() 
     )
     others = [path for path in SOURCES if name_of(path) not in allowed]
     assert offenders(others, lambda path: re.findall(r"os\.environ|getenv", path.read_text())) == []
-
-
-def test_every_service_begins_with_the_same_files() -> None:
-    services = sorted(path.parent for path in (ROOT / "services").glob("*/__main__.py"))
-    assert services
-    first = {"__main__.py", "settings.py", "metrics.py", "service.py"}
-    assert {path.name: first - {file.name for file in path.iterdir()} for path in services} == {
-        path.name: set() for path in services
-    }
-
-
-def test_tests_wait_through_one_helper() -> None:
-    # Methods may add what they look at, or whether the process that they wait for still lives.
-    allowed = ("tests/waiting.py",)
-    named = r"^(?:async )?def (until|until_async|wait_until|wait_for|eventually)\("
-    others = [path for path in (ROOT / "tests").rglob("*.py") if name_of(path) not in allowed]
-    found = offenders(others, lambda path: re.findall(named, path.read_text(), flags=re.MULTILINE))
-    assert found == []

@@ -20,8 +20,3 @@ def test_one_more_thread_is_growth_unless_it_is_of_the_pool_of_grpc(number: str,
     key = ("trainer", number)
     assert bool(table({key: count([15_000])})[1]) == once
     assert bool(table({key: count(list(range(7000, 26000, 1000)))})[1]) == again
-
-
-def test_memory_is_judged_by_its_line() -> None:
-    lines, exceeding = table({("trainer", "memory_mb"): [(step, step / 500) for step in STEPS]})
-    assert exceeding == ["trainer memory_mb"] and "+2.000" in lines[0]

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.unit.deploy.scripts import DEPLOY, load
+from tests.unit.deploy.scripts import DEPLOY
 
 SHOW = "import os, sys, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); sys.stdin.readline()"
 
@@ -54,16 +54,3 @@ def test_each_replica_has_gpus_of_its_own_and_a_dead_ones_are_free(tmp_path: Pat
         for process in (first, second):
             process.kill()
             process.communicate(timeout=20)
-
-
-def test_fewer_gpus_than_one_replica_needs_are_refused(tmp_path: Path) -> None:
-    process = start(tmp_path, nvidia_smi(tmp_path, "GPU-a"), count=2)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 2 and "2 GPUs are needed, 1 are seen" in said
-
-
-def test_what_is_not_enough_is_given_back(tmp_path: Path) -> None:
-    gpus = load("docker/gpus.py")
-    assert gpus.take(["GPU-a", "GPU-b"], 3, tmp_path) == ()
-    assert gpus.take(["GPU-a", "GPU-b"], 2, tmp_path) == ("GPU-a", "GPU-b")
-    assert gpus.take(["GPU-a", "GPU-b"], 1, tmp_path) == ()

@@ -65,12 +65,6 @@ def test_the_orchestrators_image_makes_what_compose_needs_for_tls(tmp_path: Path
     assert "-r /wanted/orchestrator.txt -r /wanted/tls.txt " in stage
 
 
-def test_the_rewards_image_names_what_the_command_line_needs() -> None:
-    done = headrace("check", "/nowhere", extras=("reward", "tracing"))
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    assert "pip install 'headrace[cli]'" in done.stderr and "typer" in done.stderr
-
-
 def test_the_environments_image_renders_conversations_without_torch() -> None:
     there = installed("environment", "tracing")
     assert {"transformers", "tokenizers", "jinja2"} <= there and "torch" not in there
