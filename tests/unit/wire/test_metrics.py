@@ -1,15 +1,12 @@
 """What every service tells, and in which form."""
 
-import asyncio
 import importlib
-import time
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from headrace.wire import metrics
-from headrace.wire.metrics import LoopWatch, describe, exposition, read_engine_metrics
+from headrace.wire.metrics import describe, exposition, read_engine_metrics
 
 ENGINE = """# HELP engine:requests_total All.
 # TYPE engine:requests_total counter
@@ -57,13 +54,3 @@ def test_an_engines_own_metrics_get_the_labels_and_keep_theirs() -> None:
         'engine:requests_total{model="m",replica="rollout-0",run="demo"} 3.0',
         'engine:requests_total{model="n",replica="rollout-0",run="its own"} 4.0',
     ]
-
-
-async def test_a_blocked_loop_is_told() -> None:
-    watch = LoopWatch()
-    await asyncio.sleep(0.01)
-    time.sleep(0.6)
-    await asyncio.sleep(0.01)
-    assert 0.25 < watch.read() < 60
-    watch.stop()
-    assert (REGISTRY.get_sample_value("headrace_event_loop_lag_seconds") or 0) > 0.25

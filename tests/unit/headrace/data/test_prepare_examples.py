@@ -118,13 +118,6 @@ def test_an_answer_that_does_not_continue_the_beginning_is_refused(tmp_path: Pat
     assert "rows.jsonl:1: the prompt ends with an assistant's" in refusal(tmp_path, chat, "sft", rows)
 
 
-def test_text_goes_through_the_template_too_with_its_system_message(tmp_path: Path, chat: Path) -> None:
-    rows = [{"prompt": "a", "completion": "b"}, {"prompt": turns("c"), "completion": "d"}]
-    _, examples, _ = run(tmp_path, chat, "sft", rows, system="s")
-    assert [text(chat, row["prompt_ids"]) for row in examples] == [f"<system>s<user>{x}<assistant>" for x in "ac"]
-    assert [text(chat, row["completion_ids"]) for row in examples] == [f"b{END}", f"d{END}"]
-
-
 def test_a_pair_has_one_prompt_two_answers_and_a_margin(tmp_path: Path, model: Path, chat: Path) -> None:
     rows = [
         {"prompt": "1+2=", "chosen": "3", "rejected": "12", "margin": 2},

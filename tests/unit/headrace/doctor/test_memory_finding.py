@@ -88,17 +88,3 @@ def test_the_config_is_counted_as_it_trains(tmp_path: Path) -> None:
     sft = '[run]\ndevice = "cuda"\nstage = "sft"\n[sft]\nmicro_batch_tokens = 1000\n'
     offline = training_of(resolved(tmp_path, sft).config, EIGHT)
     assert offline.micro_batch_tokens == 1000 and not offline.values and not offline.nccl_links
-
-
-def test_in_turns_each_gpu_is_planned_for_both(tmp_path: Path) -> None:
-    turns = (CUDA + SGLANG).replace("[run]\n", "[run]\nmax_staleness = 0\n")
-    turns = turns.replace("[rollout]\n", '[rollout]\ngpu_sharing = "turns"\n')
-    said = found(tmp_path, turns, EIGHT, [200], host=300)
-    lines = {line.partition(":")[0]: line for line in said.said.splitlines()}
-    ours, theirs = lines["GPU 0 (trainer's turn)"], lines["GPU 0 (engine's turn)"]
-    assert "trainer optimizer 6" in ours and "engine keys" not in ours and "engine weights" not in ours
-    assert "trainer at rest weights 3" in theirs and "optimizer" not in theirs and "engine weights 1" in theirs
-    assert "optimizer (parked) 6" in lines["host"]
-    assert "NCCL" not in said.said
-    # Apart they need two GPUs of that size, or shares.
-    assert found(tmp_path, turns, EIGHT, [30], host=300).level is Level.FAIL

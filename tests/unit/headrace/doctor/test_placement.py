@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 
 from headrace.config.resolve import Resolved, resolve
-from headrace.config.schema import Ports
-from headrace.config.services import MachineLayout, replica_spec, settings_of
 from headrace.config.settle import settle
 from headrace.doctor.placement import check_overlap, check_visible, placement, shown, visible
-from headrace.services.rollout.settings import RolloutSettings, SGLangTable
 from headrace.wire.errors import ConfigError
 
 SERVED = ("--run.device", "cuda", "--rollout.engine", "sglang")
@@ -97,22 +94,3 @@ def test_too_few_gpus_are_refused_before_anything_starts(tmp_path: Path, monkeyp
 )
 def test_cuda_visible_devices_hides_the_others(there: int, chosen: str | None, count: int) -> None:
     assert shown(there, chosen) == count
-
-
-def started(folder: Path, resolved: Resolved, first_gpu: int, index: int) -> RolloutSettings:
-    ports = Ports(grpc_port=7001, http_port=7002)
-    place = MachineLayout(folder, "unix:///x", {"orchestrator": ports}, stop_token_ids=[1], first_gpu=first_gpu)
-    found = settings_of(resolved.config, replica_spec("rollout", index), place, ports)
-    assert isinstance(found, RolloutSettings)
-    return found
-
-
-def test_a_replica_is_told_its_gpus_as_its_process_counts_them(tmp_path: Path) -> None:
-    resolved = config(tmp_path, *SERVED, "--trainer.ranks", "2")
-    here = started(tmp_path, resolved, placement(resolved.config).first, 1)
-    assert here.rollout.sglang.base_gpu_id == 2 and here.rollout.sglang.first_gpu(here.number) == 3
-    # `headrace prepare`: a container sees only its own.
-    assert started(tmp_path, resolved, 0, 0).rollout.sglang.base_gpu_id == 0
-    assert SGLangTable().first_gpu(0) == 0
-    given = config(tmp_path, *SERVED, "--rollout.sglang.base-gpu-id", "5")
-    assert started(tmp_path, given, 1, 0).rollout.sglang.base_gpu_id == 5

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from headrace.cli.explain import explain_in
-from headrace.inspect.explain.gather import gather, prompt_of
+from headrace.inspect.explain.gather import gather
 from headrace.wire.contracts import group_id
 from headrace.wire.errors import ConfigError
 from tests.unit.headrace.history.test_check import RUN, Forge
@@ -45,12 +43,3 @@ def test_the_verb_tells_what_was_never_issued_and_which_rollouts_there_are(tmp_p
         explain_in("g0/4", tmp_path)
     with pytest.raises(ConfigError, match="is not a run directory"):
         explain_in("g0", tmp_path / "nowhere")
-
-
-def test_a_prompt_is_found_by_its_sample_or_number(tmp_path: Path) -> None:
-    table = pa.table({"sample_id": ["a", "b"], "text": ["1+1=", "2+2="]})
-    pq.write_table(table, tmp_path / "prompts.parquet")
-    pq.write_table(table, tmp_path / "eval.parquet")
-    assert prompt_of(tmp_path, "b") == "2+2=" and prompt_of(tmp_path, "c") == ""
-    assert prompt_of(tmp_path, "", held_out=0) == "1+1=" and prompt_of(tmp_path, "", held_out=9) == ""
-    assert prompt_of(tmp_path / "none", "b") == ""

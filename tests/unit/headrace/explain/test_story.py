@@ -84,15 +84,6 @@ def test_a_trained_group_is_told_from_prompt_to_the_version_that_learned_from_it
         assert part in text, part
 
 
-def test_one_rollout_is_told_with_its_scores_and_spans() -> None:
-    story = story_of(trained(), name="g5/1")
-    assert story.id == "demo/g00000005/1" and [one["rollout_index"] for one in story.rollouts] == [1]
-    text = said(story)
-    for part in ("score exact: 1", "reason: as told", "tokens 0 to 3: version 1.2 (weights abcdef)"):
-        assert part in text, part
-    assert "answer 0" not in text
-
-
 def test_a_dropped_group_says_why() -> None:
     drop = event("dropped", 105.0, "trainer-1", group_index=5, reason="stale")
     record = DroppedRecord(group_index=5, group_id=GROUP, reason="stale")

@@ -85,10 +85,3 @@ def test_everybody_has_a_line_with_since_and_until() -> None:
     assert found["elsewhere"].in_words(1012.0) == "waits for transfer of 1.6 over gloo, 7.0 s of 120 s"
     assert found["reward-0"].in_words(1012.0) == "waits for rollouts from rollout"
     assert found["orchestrator"].in_words(1012.0) == "credit 8/8, groups trained 24"
-
-
-def test_a_batch_waits_for_the_reward_service_where_that_has_a_backlog() -> None:
-    busy = STATUS | {"streams": {"rollouts": {"pending": 8, "undelivered": 3}}}
-    found = by_name(busy, {})
-    assert found["trainer"].source == "reward"
-    assert found["reward"].in_words(0.0) == "8 groups at work, 3 wait"

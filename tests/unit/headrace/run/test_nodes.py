@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config.resolve import Resolved, resolve
-from headrace.run.execute import Output, longest_start_s
+from headrace.run.execute import Output
 from headrace.run.join import join_node, node_settings, plan_node
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
 from headrace.services.trainer.config.stage import StageSettings
@@ -43,21 +43,6 @@ def test_several_machines_need_a_place_to_meet_and_time_for_it(tmp_path: Path) -
     assert ready_s(met.config.supervisor, met.config.trainer) == 1500.0
     with pytest.raises(ConfigError, match=r"ranks = 4 .* is no multiple of nodes = 3.* take 3"):
         config(tmp_path, "[trainer]\nranks = 4\nnodes = 3\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("", 900.0),
-        ('[rollout]\nengine = "sglang"\n', 900.0),
-        ('[run]\ndevice = "cuda"\n', 900.0),
-        ('[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n', 1500.0),
-        ('[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n[rollout.sglang]\ndevice = "cpu"\n', 900.0),
-        ('[rollout]\nengine = "sglang"\n[rollout.sglang]\ndevice = "cuda"\nstart_timeout_s = 50\n', 950.0),
-    ],
-)
-def test_a_server_that_compiles_has_more_time_to_become_ready(tmp_path: Path, text: str, seconds: float) -> None:
-    assert longest_start_s(config(tmp_path, text).config) == seconds
 
 
 def test_a_machine_that_joins_has_settings_and_ports_of_its_own(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Where turns of episodes can be sampled, as the orchestrator tells those who play them."""
 
-import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +8,11 @@ import grpc
 import pytest
 
 from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
-from headrace.services.orchestrator.state.changes import changes
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.rpc import channel, serve
 from headrace.wire.v1 import message_pb2, orchestrator_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
-from tests.virtual_time import run_in_own_time
 
 
 def beat(
@@ -56,28 +53,6 @@ def test_a_commit_is_seen_without_a_heartbeat() -> None:
     registry.committed(registry.alive(now)[0], PolicyVersion(incarnation=2, version=5), now)
     (place,) = registry.places(now).replicas
     assert place.takes and (place.version.incarnation, place.version.version) == (2, 5)
-
-
-def test_a_change_is_told_at_once_and_the_same_again_before_the_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def followed() -> list[tuple[str, float]]:
-        loop = asyncio.get_running_loop()
-        begin, value = loop.time(), "one"
-        found: list[tuple[str, float]] = []
-
-        async def follow() -> None:
-            async for told in changes(lambda: value, repeat_s=3.0):
-                found.append((told, round(loop.time() - begin, 1)))
-
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(1)
-        value = "two"
-        await asyncio.sleep(5)
-        following.cancel()
-        return found
-
-    first, second, third = run_in_own_time(followed, monkeypatch)
-    assert (first, second[0], third[0]) == (("one", 0.0), "two", "two")
-    assert 1.0 <= second[1] <= 1.1 and third[1] - second[1] == pytest.approx(3.0, abs=0.11)
 
 
 async def test_the_list_comes_over_grpc_and_another_runs_worker_is_refused() -> None:

@@ -121,25 +121,6 @@ async def test_a_body_that_is_no_batch_is_refused(body: dict[str, object]) -> No
         assert (await one.post("/score", json=body)).status_code == 422
 
 
-async def test_the_state_of_every_scorer_can_be_seen() -> None:
-    made = rubrics(scripted("odd"), tasks={"other": {"scorers": [scripted("down")]}})
-    async for one in client(made):
-        await one.post("/score", json={"samples": [{"completion": "x", "data_source": "other"}]})
-        odd, down = (await one.get("/scorers")).json()
-        assert (odd["name"], odd["circuit"], odd["version"], odd["high"]) == ("odd", "closed", "odd@1", 10.0)
-        assert (down["circuit"], down["reason"]) == ("open", "connection refused")
-
-
-async def test_parts_of_a_message_are_joined_and_what_is_no_text_is_refused() -> None:
-    async for one in client(rubrics(scripted("seen"))):
-        parts = [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]
-        completion = [{"role": "assistant", "content": parts}]
-        found = await one.post("/score", json={"samples": [{"completion": completion, "answer": "42"}]})
-        assert found.json()["scores"][0]["score"] == 1.0
-        image = [{"role": "assistant", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-        assert (await one.post("/score", json={"samples": [{"completion": image}]})).status_code == 422
-
-
 async def test_what_callers_send_never_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_answer(samples: Sequence[Sample]) -> list[float]:
         return [float(sample.columns["answer"]) for sample in samples]

@@ -80,17 +80,6 @@ def test_it_is_refused_at_once_with_its_path(tmp_path: Path, kind: str) -> None:
     assert isinstance(parquet, DataError) and str(path) in str(parquet) and "no regular file" in str(parquet)
 
 
-def test_a_regular_file_and_a_link_to_one_are_read_and_an_absent_one_is_absent(tmp_path: Path) -> None:
-    path, link = tmp_path / "file", tmp_path / "link"
-    path.write_bytes(b'{"step": 1}\n')
-    link.symlink_to(path)
-    assert read_regular(path) == read_regular(link) == b'{"step": 1}\n'
-    with open_regular(path) as file:
-        assert not os.get_inheritable(file.fileno()) and list(file) == [b'{"step": 1}\n']
-    with pytest.raises(FileNotFoundError):
-        open_regular(tmp_path / "none")
-
-
 READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "metrics": (lambda run: RunPaths(run).metrics, facts_of),
     "evals": (lambda run: RunPaths(run).evals, facts_of),

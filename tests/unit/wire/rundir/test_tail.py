@@ -52,12 +52,3 @@ def test_a_file_rewritten_in_place_is_read_anew(path: Path) -> None:
     with path.open("r+") as file:
         file.write("1ne\n2wo\n3\n")
     assert it.read() == Added(b"1ne\n2wo\n3\n", anew=True)
-
-
-def test_a_file_that_is_gone_is_told_once(path: Path) -> None:
-    it = Tail(path)
-    add(path, "one\n")
-    it.read()
-    path.unlink()
-    assert it.read() == Added(anew=True)
-    assert it.read() == Added()

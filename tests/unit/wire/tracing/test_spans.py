@@ -10,7 +10,6 @@ import pytest
 
 from headrace.wire import tracing
 from headrace.wire.telemetry import new_traceparent, trace_id
-from headrace.wire.tracing.spans import STATE
 from tests.spans import Kept, parent, recording, traceparent
 
 
@@ -82,20 +81,6 @@ def test_whoever_begins_a_trace_decides_for_all_services(kept: Kept) -> None:
     assert [span.name for span in kept.spans] == ["step"]
     (link,) = kept["step"].links
     assert f"00-{link.context.trace_id:032x}-{link.context.span_id:016x}-01" == seen
-
-
-def test_a_span_of_the_past_is_recorded_under_its_parent(kept: Kept) -> None:
-    message, step = new_traceparent(), new_traceparent()
-    tracing.record("train", message, began=7, links=[step], step=3)
-    train = kept["train"]
-    assert (parent(train), train.start_time, train.attributes) == (message, 7, {"headrace.step": 3})
-    assert train.end_time > 7 and len(train.links) == 1
-
-
-@pytest.mark.parametrize(("ratio", "low", "high"), [(0.0, 0, 0), (0.25, 380, 620), (1.0, 2000, 2000)])
-def test_a_share_of_the_groups_is_recorded(kept: Kept, ratio: float, low: int, high: int) -> None:
-    STATE.ratio = ratio
-    assert low <= sum(tracing.samples() for _ in range(2000)) <= high
 
 
 def test_what_is_off_keeps_nothing_and_costs_next_to_nothing() -> None:

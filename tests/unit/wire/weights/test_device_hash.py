@@ -1,13 +1,10 @@
 """SGLang's checksum of a tensor on a GPU, against a transcription of its kernel."""
 
-import sys
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from headrace.wire.weights import device_hash as module
 from headrace.wire.weights.device_hash import device_hash
 from tests.sglang_hash import TILE_WORDS, sglang_gpu_hash
 
@@ -56,17 +53,3 @@ def test_one_bit_and_the_place_of_a_word_change_the_checksum() -> None:
     seen.add(device_hash([words.flip(0)]))
     seen.add(device_hash([torch.cat([words, words.new_zeros(1)])]))
     assert len(seen) == 4
-
-
-@pytest.mark.parametrize("change", [0, 1])
-def test_a_kernel_is_used_only_if_it_gives_the_values_of_torchs_operations(
-    monkeypatch: pytest.MonkeyPatch, change: int
-) -> None:
-    def tile_values(words: torch.Tensor, start: int, size: int) -> torch.Tensor:
-        return module._Operations(len(words), words.device)(words, start, size) + change
-
-    kernel = SimpleNamespace(tile_values=tile_values)
-    monkeypatch.setitem(sys.modules, "headrace.wire.weights.tile_kernel", kernel)
-    module._kernel.cache_clear()
-    assert module._kernel(torch.device("cpu")) is (None if change else tile_values)
-    module._kernel.cache_clear()

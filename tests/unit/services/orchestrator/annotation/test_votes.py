@@ -44,13 +44,6 @@ def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> 
     store.close()
 
 
-def test_what_is_shown_tells_nothing_of_scores(run_dir: Path) -> None:
-    store = VoteStore(run_dir)
-    assert type(store.turn("ann").pair).model_fields.keys() == {"id", "step", "prompt", "left", "right"}
-    assert type(store.turn("ann").pair.left).model_fields.keys() == {"text", "truncated"}
-    store.close()
-
-
 def test_the_same_vote_again_changes_nothing_and_another_is_refused(run_dir: Path) -> None:
     store = VoteStore(run_dir)
     (pair,) = judge(store, "ann", "left")
@@ -151,21 +144,6 @@ def test_the_majority_ranks_and_ties_are_left_out(run_dir: Path) -> None:
     assert rows[pairs[0]]["chosen"] == shown[pairs[0]].left.text
     assert rows[pairs[1]]["chosen"] == shown[pairs[1]].right.text
     assert rows[pairs[3]]["votes"] == {"chosen": 2, "rejected": 0, "tie": 1}
-
-
-def test_the_summary_tells_people_and_agreement(run_dir: Path) -> None:
-    store = VoteStore(run_dir)
-    pairs = judge(store, "ann", "left", "right", "skip")
-    for pair, choice in zip(pairs, ("left", "left", "left"), strict=True):
-        store.vote("bob", pair, choice)
-    found = store.summary()
-    assert [one.model_dump() for one in found.annotators] == [
-        {"name": "ann", "judged": 2, "skipped": 1}, {"name": "bob", "judged": 3, "skipped": 0}
-    ]  # fmt: skip
-    assert found.pairs.model_dump() == {"judged": 3, "ranked": 2}
-    assert found.agreement.pairs == 2 and found.agreement.percent == 0.5
-    assert found.agreement.alpha == pytest.approx(0.0)
-    store.close()
 
 
 def test_an_append_is_on_the_disk_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

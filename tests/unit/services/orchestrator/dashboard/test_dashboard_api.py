@@ -172,15 +172,6 @@ async def test_no_comparison_shows_the_password_of_a_broker(http: httpx.AsyncCli
     assert row["values"][1] == "redis://host:6379/0" and "planted" not in json.dumps(compared)
 
 
-async def test_what_was_missed_is_told_and_a_wide_gap_is_a_resync(board: Board) -> None:
-    events = await board.missed(STEPS - 2)
-    assert [one.step for one in events if one.kind == "step"] == [STEPS - 1, STEPS]
-    assert events[0].kind == "status" and any(one.kind == "log" for one in events)
-    assert [one.kind for one in await board.missed(None)] == ["status"]
-    assert [one.kind for one in await board.missed(0)] == ["status", "resync"]
-    assert [one.kind for one in await board.missed(STEPS + 7)] == ["status", "resync"]
-
-
 async def test_a_step_is_told_when_it_is_written(board: Board) -> None:
     stream = board.feed.listen(lambda: board.missed(None))
     assert "retry" in await anext(stream) and "event: status" in await anext(stream)

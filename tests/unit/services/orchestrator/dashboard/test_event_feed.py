@@ -7,7 +7,7 @@ import pytest
 
 from headrace.services.orchestrator.dashboard import event_feed as feed_module
 from headrace.services.orchestrator.dashboard.event_feed import Event, EventFeed
-from headrace.wire.api.series import Resync, StepMetrics
+from headrace.wire.api.series import StepMetrics
 
 
 def step(number: int) -> Event:
@@ -45,15 +45,6 @@ async def test_what_was_missed_comes_first_and_no_step_comes_twice() -> None:
 
     stream = await begun(feed, missed)
     assert [await anext(stream) for _ in range(2)] == [step(1).text + step(2).text, step(3).text]
-
-
-async def test_after_a_resync_lower_steps_count_again() -> None:
-    feed = EventFeed()
-    stream = await begun(feed)
-    for event in (step(9), Event.of("resync", Resync(last=0)), step(1)):
-        feed.send(event)
-    heard = [await anext(stream) for _ in range(3)]
-    assert heard[2] == step(1).text
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

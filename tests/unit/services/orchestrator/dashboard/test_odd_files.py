@@ -97,8 +97,3 @@ async def test_what_is_not_odd_is_shown(http: httpx.AsyncClient) -> None:
     assert 3 not in [one["id"] for one in (await http.get("/api/fleet")).json()["publications"]]
     rows = {row["name"]: row for row in (await http.get("/api/runs")).json()}
     assert (rows["odd"]["id"], rows["odd"]["steps"], rows["other"]["id"]) == ("demo", 23, "")
-
-
-async def test_what_was_missed_is_told_in_json(board: Board) -> None:
-    for event in await board.missed(20):
-        json.loads(event.data, parse_constant=pytest.fail)

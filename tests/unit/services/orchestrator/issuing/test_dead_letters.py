@@ -144,16 +144,6 @@ async def test_several_keep_their_order_and_stay_within_credit(house: House) -> 
     assert len(house.store.open_groups()) == BATCH
 
 
-async def test_a_group_issued_again_after_a_loss_keeps_its_prompt(house: House) -> None:
-    issued = dict(await house.issue())
-    entry = await house.bury(1)
-    await house.dead.requeue(entry, "x")
-    await house.issue()
-    house.build()
-    assert ROWS[house.issuer.row_of(3)].sample_id == issued[1]
-    assert [ROWS[house.issuer.row_of(index)].sample_id for index in (0, 2)] == [issued[0], issued[2]]
-
-
 async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_been(house: House) -> None:
     issued = dict(await house.issue())
     for index in (2, 0):
@@ -178,17 +168,6 @@ async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_b
         await again.issue()
         assert [group.group_index for group in again.store.open_groups()] == [1, 3, 4]
         assert [ROWS[again.issuer.row_of(index)].sample_id for index in (1, 3, 4)] == [issued[1], issued[2], issued[0]]
-
-
-async def test_events_tell_what_a_lost_store_knew_of_prompts_issued_again(house: House) -> None:
-    await house.issue()
-    await house.dead.requeue(await house.bury(1), "x")
-    await house.issue()
-    events = {event["event"]: event for event in read_events(house.path)}
-    row = house.issuer.row_of(1)
-    assert (events["requeued"]["dead_index"], events["requeued"]["row"]) == (1, row)
-    given = events["requeued_as"]
-    assert (given["group_index"], given["dead_index"], given["row"]) == (3, 1, row)
 
 
 async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: House) -> None:

@@ -16,7 +16,6 @@ from headrace.services.orchestrator.issuing import evaluation as evaluations
 from headrace.services.orchestrator.issuing import issuer as issuers
 from headrace.services.orchestrator.issuing.evaluation import Evaluation
 from headrace.services.orchestrator.issuing.issuer import Issuer
-from headrace.services.orchestrator.issuing.messages import eval_prompt, training_prompt
 from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
 from headrace.services.orchestrator.issuing.prompts import PromptRow
 from headrace.services.orchestrator.publication.clients import Clients
@@ -36,7 +35,6 @@ from headrace.wire.contracts import (
     encode,
     eval_group_id,
 )
-from headrace.wire.errors import TransientError
 from headrace.wire.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.settings import BatchTable, RunTable
@@ -152,15 +150,6 @@ async def test_uninformative_groups_are_made_up_for_at_once_and_fail_no_run(tmp_
         }
 
 
-async def test_baselines_are_asked_for_beside_the_group_but_not_in_an_evaluation(tmp_path: Path) -> None:
-    settings = Office(tmp_path).settings.model_copy(update={"greedy_last": 1})
-    prompt = training_prompt(settings, ROWS[0], group_index=0, attempt=0, min_version=0).body
-    assert isinstance(prompt, PromptGroup)
-    assert (prompt.group_size, prompt.trained, prompt.sampling.greedy_last) == (3, 2, 1)
-    asked = eval_prompt(settings, ROWS[0], prompt=0, version=0).body
-    assert isinstance(asked, PromptGroup) and asked.group_size == asked.trained == 1
-
-
 async def test_credit_freed_before_the_step_is_done_is_for_groups_behind_that_step(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         await it.issuer.issue()
@@ -187,33 +176,6 @@ async def test_a_wiped_broker_gets_open_groups_again_with_the_next_attempt(tmp_p
         assert [message.header.group_index for message in after] == [0, 2]
         assert {message.header.attempt for message in after} == {1}
         assert after[0].header.group_id == before[0].header.group_id
-
-
-async def test_a_broker_that_goes_away_between_two_prompts_costs_one_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with office(tmp_path) as it:
-        put, tries = it.prompts.put, 0
-
-        async def breaks(message: Message) -> None:
-            nonlocal tries
-            tries += 1
-            if tries == 2:
-                raise TransientError("away")
-            await put(message)
-
-        monkeypatch.setattr(it.prompts, "put", breaks)
-        monkeypatch.setattr(issuers, "_AGAIN_S", 0.05)
-        monkeypatch.setattr(issuers, "_LOOK_S", 0.01)
-        await it.state.report(pb.ReportProgressRequest(incarnation=1, version=0))
-        running = asyncio.create_task(it.issuer.run())
-        try:
-            # Its streams are whole, and the store has all three: no new broker, no news, and no minute of waiting.
-            await until_async(lambda: it.broker.streams[StreamName.PROMPTS].added == 3)
-        finally:
-            running.cancel()
-        issued = {message.header.group_index: message.header.attempt for message in await it.issued()}
-        assert issued == {0: 0, 1: 1, 2: 1}
 
 
 async def test_a_lost_group_is_issued_again_while_others_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,13 +73,6 @@ def test_a_draining_replica_gets_no_publication() -> None:
     assert registry.members(2) == []
 
 
-def test_a_commit_is_noted_at_once() -> None:
-    registry = Registry(lease_s=10)
-    registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a"), now=0)
-    registry.committed(registered(registry, "r"), PolicyVersion(incarnation=1, version=4), now=0)
-    assert registry.alive(0)[0].version.version == 4
-
-
 def test_a_heartbeat_that_a_commit_has_overtaken_changes_nothing() -> None:
     registry = Registry(lease_s=10)
     registry.register(pb.RegisterReplicaRequest(replica_id="r", boot_id="b", address="a"), now=0)

@@ -8,7 +8,6 @@ import pytest
 
 from headrace.services.orchestrator.publication.gpu_turns import TurnScheduler
 from headrace.services.orchestrator.publication.joiners import Joiners
-from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import FencedError
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -69,14 +68,6 @@ async def test_who_does_not_sleep_is_named_with_its_reason_and_asked_once_at_a_t
         assert await turns.take() == ""
 
 
-async def test_a_dead_replica_is_not_waited_for_longer_than_its_lease(tmp_path: Path) -> None:
-    async with world(tmp_path, Sleeper("r0", sleep="fail")) as it:
-        turns = turns_of(it)
-        assert (await turns.take()).startswith("r0 to sleep (")
-        it.registry.lease_s = -1.0
-        assert await turns.take() == ""
-
-
 async def test_a_publication_under_way_ends_first_and_wakes_the_sleepers(tmp_path: Path) -> None:
     sleeper = Sleeper("r0")
     async with world(tmp_path, sleeper) as it:
@@ -98,20 +89,6 @@ async def test_joiners_wake_nobody_in_the_trainers_turn(tmp_path: Path) -> None:
         assert joiners._behind(current) == []
         turns.over()
         assert [one.replica_id for one in joiners._behind(current)] == ["r0"]
-
-
-def test_a_heartbeat_that_was_sent_before_the_sleep_changes_nothing() -> None:
-    registry = Registry(lease_s=60)
-    registry.register(pb.RegisterReplicaRequest(replica_id="r0", boot_id="b"), 0.0)
-    beat = pb.HeartbeatRequest(replica_id="r0", boot_id="b", state=pb.REPLICA_STATE_SERVING, groups=[1])
-    registry.heartbeat(beat, 1.0)
-    (replica,) = registry.alive(1.0)
-    registry.slept(replica, 2.0)
-    registry.heartbeat(beat, 2.5)
-    assert registry.alive(2.5)[0].state == pb.REPLICA_STATE_SLEEPING
-    assert registry.share("r0", 2.5) == 1.0  # It will generate again: nobody takes its share.
-    registry.heartbeat(beat, 4.0)
-    assert registry.alive(4.0)[0].state == pb.REPLICA_STATE_SERVING
 
 
 async def test_the_run_fences_lives_that_are_over_and_takes_one_that_has_not_registered(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from headrace.services.orchestrator.settings import PublicationTable
 from headrace.services.orchestrator.state import run_state
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.status import Status
-from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.issuing.test_issuer import Office, office
 
@@ -29,16 +28,6 @@ def beat(registry: Registry, name: str, now: float, waiting_for: str) -> None:
 def status_of(it: Office, registry: Registry) -> Status:
     publisher = PublicationCoordinator(it.state, registry, it.clients, it.events, PublicationTable())
     return Status(it.store, it.state, registry, it.issuer, publisher, None)
-
-
-def test_a_replica_waits_since_it_first_said_so() -> None:
-    registry = Registry(lease_s=60)
-    registered(registry, "r", 10.0)
-    for now in (11.0, 12.0, 13.0):
-        beat(registry, "r", now, "prompts")
-    assert registry.alive(13.0)[0].waiting_since == 11.0
-    beat(registry, "r", 14.0, "newer weights")
-    assert registry.alive(14.0)[0].waiting_since == 14.0
 
 
 async def test_the_trainer_waits_since_it_first_said_so_and_until_it_will_give_up(
@@ -71,17 +60,3 @@ async def test_the_status_tells_unix_seconds_and_nothing_of_who_works(tmp_path: 
     assert trainer.waiting_since == pytest.approx(began, abs=5)
     assert trainer.waiting_until - trainer.waiting_since == pytest.approx(60.0, abs=0.3)
     assert view.waiting_since is None and view.evaluating_until is None
-
-
-async def test_each_replica_has_its_way_and_the_reason_for_a_worse_one(tmp_path: Path) -> None:
-    registry = Registry(lease_s=60)
-    for name, nccl in (("equal", "2.30.7"), ("unequal", "2.29.7")):
-        routes = common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version=nccl, devices=[f"GPU-{name}"])
-        request = pb.RegisterReplicaRequest(replica_id=name, boot_id=name, address="a:1", routes=routes)
-        registry.register(request, time.monotonic())
-    trainer = common_pb2.Routes(backends=["nccl", "gloo"], ranks=1, nccl_version="2.30.7", devices=["GPU-t"])
-    async with office(tmp_path) as it:
-        await it.state.register_trainer(pb.RegisterTrainerRequest(boot_id="t", address="a:1", routes=trainer))
-        told = {one.id: (one.route, one.route_reason) for one in status_of(it, registry).replicas()}
-    assert told["equal"] == ("nccl", "")
-    assert told["unequal"] == ("gloo", "unequal NCCL versions hang (trainer 2.30.7, replica 2.29.7)")

@@ -61,18 +61,6 @@ def test_a_drain_is_over_with_the_replicas_life(tmp_path: Path) -> None:
     assert not operator_requests.drained and not OperatorRequests(store(tmp_path)).drained
 
 
-def test_a_drained_replica_that_is_away_for_an_hour_is_forgotten(tmp_path: Path) -> None:
-    operator_requests = OperatorRequests(store(tmp_path))
-    for name in ("rollout-0", "rollout-1"):
-        operator_requests.drain(name, True, "b")
-    operator_requests.forget([], 0.0)
-    operator_requests.forget(["rollout-0"], 3599.0)
-    operator_requests.forget([], 3601.0)
-    assert operator_requests.drained == OperatorRequests(store(tmp_path)).drained == {"rollout-0"}
-    operator_requests.forget([], 7202.0)
-    assert not operator_requests.drained
-
-
 def trainer(boot_id: str, version: int = 0) -> pb.RegisterTrainerRequest:
     return pb.RegisterTrainerRequest(address="t:1", boot_id=boot_id, version=version)
 

@@ -112,12 +112,6 @@ async def test_models_that_are_loaded_at_the_same_time_leave_the_libraries_as_th
         torch.set_default_dtype(state[-1])
 
 
-async def test_scales_of_several_models_can_be_made_comparable(folder: Path) -> None:
-    plain = numbers(await scored(folder, samples()))
-    scaled = numbers(await scored(folder, samples(), normalize={"mean": 0.5, "std": 4.0}))
-    assert scaled == pytest.approx([(value - 0.5) / 4 for value in plain])
-
-
 async def test_samples_of_text_are_tokenized_as_the_stage_prepares_its_pairs(folder: Path, tmp_path: Path) -> None:
     for name, template in (("plain", ""), ("chat", TEMPLATE)):
         path = write_folder(tmp_path / name, template=template)

@@ -108,12 +108,6 @@ def test_async_functions_are_awaited_and_truth_is_one_or_zero() -> None:
     assert found == 1.0 and type(found) is float
 
 
-@pytest.mark.parametrize(("what", "value"), [("text", "1.0"), ("none", None), ("array", 2.0), ("truth", 1.0)])
-def test_what_is_no_number_stays_what_it_is(what: str, value: Any) -> None:
-    found = plain.serve("user_functions:returns")({"completion": "", "keywords": {"what": what}})["value"]
-    assert found == value and type(found) is type(value)
-
-
 @pytest.mark.parametrize(
     ("target", "words"),
     [

@@ -141,10 +141,3 @@ async def test_a_deadline_a_bad_message_and_a_prompt_too_long_are_refused_in_wor
     assert bad.refusal.kind == Kind.KIND_BAD_REQUEST
     (long,) = await replica.ask(text="1+" * 100)
     assert long.refusal.kind == Kind.KIND_BAD_REQUEST and "context of 128" in long.refusal.reason
-
-
-async def test_an_engine_that_gives_up_is_asked_again(replica: Replica) -> None:
-    asked = asyncio.create_task(replica.ask(max_tokens=100))
-    await asyncio.sleep(0.02)
-    await replica.engine.abandon("tried", 5)
-    assert (await asked)[-1].finish_reason == "length"

@@ -1,10 +1,7 @@
 """The share that the orchestrator answers reaches the limit; and a replica can be stopped while its engine starts."""
 
-import asyncio
 import dataclasses
 import functools
-import os
-import signal
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -12,14 +9,12 @@ from unittest.mock import AsyncMock
 import grpc
 import pytest
 
-from headrace.services.rollout.app import _started
 from headrace.services.rollout.engines.protocol import EngineStats, Routes
 from headrace.services.rollout.replica.capacity import RowPool, group_limit
 from headrace.services.rollout.replica.gate import NO_VERSION, Gate, Serving
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
 from headrace.services.rollout.replica.states import ReplicaState
-from headrace.wire.lifecycle import Shutdown
 from headrace.wire.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -100,25 +95,3 @@ async def test_a_replica_takes_the_share_that_the_orchestrator_answers(tmp_path:
         await server.stop()
     assert orchestrator.beats[-1].state == pb.REPLICA_STATE_GONE
     assert orchestrator.beats[-1].speed == pytest.approx(20.0)
-
-
-async def test_a_replica_that_is_told_to_stop_does_not_wait_for_its_engine() -> None:
-    given_up = asyncio.Event()
-
-    async def start_for_ever() -> Any:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            given_up.set()
-
-    async def start_at_once() -> Any:
-        return "engine"
-
-    shutdown = Shutdown()
-    shutdown.install(asyncio.get_running_loop())
-    assert await _started(start_at_once(), shutdown) == "engine"
-    asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
-    assert await asyncio.wait_for(_started(start_for_ever(), shutdown), 20) is None
-    assert given_up.is_set()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().remove_signal_handler(number)

@@ -1,11 +1,10 @@
 """Room that checkpoints still need, from real ones on a disk."""
 
-import pytest
 import torch
 from prometheus_client import REGISTRY
 
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
-from headrace.services.trainer.durability.checkpointing import checkpointing, room_bytes, show_room
+from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
 
 
 def save(store, step, numbers):
@@ -19,14 +18,6 @@ def room():
 
 def size(folder):
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("have", "writing", "times"),
-    [(0, False, 5), (1, False, 4), (1, True, 3), (3, False, 2), (3, True, 1), (4, False, 2)],
-)
-def test_missing_ones_one_aside_and_one_to_spare(have, writing, times):
-    assert room_bytes(100, have=have, keep=3, writing=writing) == 100 * times
 
 
 def test_the_newest_checkpoint_says_how_large_the_next_ones_are(tmp_path):

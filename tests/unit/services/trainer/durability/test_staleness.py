@@ -8,7 +8,6 @@ from headrace.services.trainer.durability.staleness import (
     fresh,
     lags,
     length_metrics,
-    most_lag,
     oldest_trained,
     toll,
 )
@@ -34,11 +33,6 @@ def spanned(scored, *parts):
 def group():
     """Two rollouts of 9 tokens: of versions 1 (4 tokens), 2 and 3; of version 3 alone."""
     return spanned(scored_group(0, size=2, longest=9, rewards=[1, 0]), [(1, 4), (2, 2), (3, 3)], [(3, 9)])
-
-
-def test_the_policy_decides_which_lag_is_trained():
-    assert [most_lag(policy, 2) for policy in ("wait", "mask", "drop")] == [UNBOUNDED, 2, UNBOUNDED]
-    assert most_lag("mask", 0) == UNBOUNDED
 
 
 def test_a_token_is_as_old_as_its_span(group):

@@ -37,16 +37,6 @@ def test_the_exported_folder_loads_and_generates(tmp_path, tied, dtype):
     assert next(policy.named_weights())[1].dtype == torch.float32
 
 
-def test_an_older_export_is_replaced_whole(tmp_path):
-    source = tiny_folder(tmp_path / "model")
-    (tmp_path / "export").mkdir()
-    (tmp_path / "export" / "old").write_text("")
-    policy = load_policy(source, device="cpu", forward_dtype=torch.float32)
-    export_model(alone(policy), source, tmp_path / "export", dtype=torch.float32)
-    assert not (tmp_path / "export" / "old").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "model"]
-
-
 def test_a_tokenizer_that_went_during_training_is_missed_and_the_older_export_stays(tmp_path):
     source, run = tiny_folder(tmp_path / "model"), RunPaths(tmp_path / "run")
     (source / "tokenizer.json").write_text("{}")

@@ -2,30 +2,14 @@
 
 import asyncio
 
-import pytest
-
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import Ledger
 from headrace.services.trainer.reporter import Reporter
-from headrace.services.trainer.stages.batch_wait import wait_for_batch
 from headrace.wire.errors import TransientError
 from headrace.wire.journal import JournalWriter
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.trainer.durability.test_ledger import ready
-
-
-class Quiet:
-    """What a wait asks of the runtime."""
-
-    def __init__(self, broker_trouble=""):
-        self.broker_trouble = broker_trouble
-
-    def check(self):
-        pass
-
-    def ack(self, group_indices):
-        pass
 
 
 def ledger_with(tmp_path, stale, arrived):
@@ -34,39 +18,6 @@ def ledger_with(tmp_path, stale, arrived):
         ledger.take(ready(index))
     journal = JournalWriter.open(tmp_path / "journal", incarnation=1, version=0, weights_digest="d", read_to={})
     return JournaledLedger(ledger, journal, EventLog(tmp_path, "trainer", 1), version=0, digest="d")
-
-
-def words(tmp_path, stale, arrived, places, trouble="", orchestrator=""):
-    """The first thing that is said of the wait, and the groups that are named to the orchestrator."""
-    ledger = ledger_with(tmp_path, stale, arrived)
-    reporter = Reporter(None, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)
-    reporter.places = places
-    reporter.trouble = orchestrator
-    said = []
-    wait_for_batch(
-        1,
-        ledger,
-        Quiet(trouble),
-        reporter,
-        limit_s=60.0,
-        given_up=lambda: bool(said),
-        meanwhile=lambda: None,
-        doing=lambda what, left_s=None: said.append(what),
-    )
-    ledger.close()
-    return said[0], list(reporter.awaited)
-
-
-@pytest.mark.parametrize(
-    ("places", "said"),
-    [
-        ({}, "a batch for step 1: group 0 and 1 more"),
-        ({0: "rollout-1 generates it"}, "a batch for step 1: group 0 and 1 more (rollout-1 generates it)"),
-        ({9: "rollout-1 generates it"}, "a batch for step 1: group 0 and 1 more"),
-    ],
-)
-def test_an_ordered_batch_names_its_group_and_the_place_of_that_one_alone(tmp_path, places, said):
-    assert words(tmp_path, "wait", [1, 5], places) == (said, [0, 2])
 
 
 class Orchestrator:

@@ -33,9 +33,3 @@ def test_what_cannot_be_is_refused_with_what_can(after: int, last: int, word: st
     with pytest.raises(ConfigError, match=word) as error:
         plan_replay(STARTS, PAYLOADS, after=after, last=last)
     assert "81 to 107 from checkpoint 80; 101 to 107 from checkpoint 100" in str(error.value)
-
-
-def test_a_gap_ends_what_can_be_replayed() -> None:
-    assert plan_replay({0, 3}, {1, 2, 5, 6}, after=-1, last=0) == ReplayPlan(0, 2)
-    with pytest.raises(ConfigError, match="no step of this run"):
-        plan_replay({0, 3}, {2, 5}, after=-1, last=0)

@@ -3,7 +3,6 @@
 import shutil
 
 from headrace.services.trainer.config.replay import ReplayTable
-from headrace.services.trainer.stages.replay import source as replay_source
 from headrace.services.trainer.stages.replay.source import hold_source
 from headrace.wire.journal import JournalWriter, prune_payloads, read_payload
 
@@ -38,22 +37,3 @@ def test_what_was_held_stays_when_the_run_removes_it(tmp_path):
         [b"batch 4"], [b"batch 5"], [b"batch 6"],
     ]  # fmt: skip
     assert source.history.digests[6] == "digest 6"
-
-
-def test_a_run_that_moves_on_while_it_is_read_is_read_again(tmp_path, monkeypatch):
-    run = run_with(tmp_path, steps=9, checkpoints=[3])
-    prune_payloads(run / "journal", 3)
-    reads = []
-
-    def moved_on(folder):
-        reads.append(folder)
-        if len(reads) == 1:
-            shutil.rmtree(run / "checkpoints" / "step-000003")
-            checkpoint(run, 6)
-            prune_payloads(folder, 6)
-        return replay_source_read(folder)
-
-    replay_source_read = replay_source.read_journal
-    monkeypatch.setattr(replay_source, "read_journal", moved_on)
-    source = hold_source(ReplayTable(source=run), tmp_path / "held")
-    assert (source.plan.after, source.plan.last, len(reads)) == (6, 9, 2)

@@ -112,21 +112,6 @@ RECURRENT = {
 """Torch counts products of their states, too."""
 
 
-def test_weights_in_4_bits_count_as_what_they_stand_for(tmp_path):
-    pytest.importorskip("bitsandbytes", reason="the extra `qlora` is not installed")
-    folder = tiny_folder(tmp_path / "model")
-    shapes = [
-        load_policy(
-            folder,
-            device="cpu",
-            forward_dtype=torch.float32,
-            lora=LoraTable(rank=2, alpha=8, targets=("q_proj", "down_proj"), quantize=how),
-        ).compute
-        for how in ("none", "nf4")
-    ]
-    assert shapes[0] == shapes[1]
-
-
 def counted(policy, tokens, scored):
     """What torch counts of a forward and a backward pass over one row: products of matrices, whatever they are for."""
     ids = torch.randint(3, 40, (1, tokens), generator=torch.Generator().manual_seed(0))
