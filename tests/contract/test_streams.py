@@ -60,18 +60,6 @@ async def test_the_memory_that_entries_take_is_told(broker: Broker) -> None:
     assert (await broker.memory()).used_bytes > before.used_bytes + 2_900_000
 
 
-async def test_a_limit_that_the_server_has_is_told(tmp_path: Path) -> None:
-    server = Valkey(tmp_path / "valkey")
-    server.start()
-    broker = RedisBroker(server.url, "test", retry_deadline_s=5)
-    try:
-        await broker._link.writer.config_set("maxmemory", "64mb")
-        assert (await broker.memory()).limit_bytes == 64 << 20
-    finally:
-        await broker.close()
-        server.stop()
-
-
 async def test_an_orphan_goes_to_another_consumer_and_counts_its_deliveries(broker: Broker) -> None:
     one = broker.consumer(StreamName.PROMPTS, "one", lease_s=0.1)
     two = broker.consumer(StreamName.PROMPTS, "two", lease_s=0.1)
@@ -234,12 +222,4 @@ async def test_a_wiped_server_gets_its_groups_again_and_the_effect_is_not_lost_s
     assert await consumer.read(count=1, block_s=0.01) == []
     await broker.add(StreamName.PROMPTS, b"b", sequence=2)
     assert [again.data for again in await consumer.read(count=1, block_s=0.5)] == [b"b"]
-    await broker.close()
-
-
-async def test_reading_an_idle_stream_is_no_error(valkey: Valkey) -> None:
-    broker = RedisBroker(valkey.url, "test")
-    consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
-    await consumer.read(count=1, block_s=0.01)
-    assert await consumer.read(count=1, block_s=5) == []
     await broker.close()

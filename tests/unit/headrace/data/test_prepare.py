@@ -165,15 +165,6 @@ def test_each_preset_reads_its_rows(
     assert found | columns == found
 
 
-def test_the_chat_template_obeys_its_setting(tmp_path: Path, model: Path, chat_model: Path) -> None:
-    path = jsonl(tmp_path, {"prompt": "hi", "answer": "x"})
-    assert run(tmp_path, chat_model, path, chat_template="never")[1][0]["text"] == "hi"
-    assert run(tmp_path, chat_model, path, system="be kind")[1][0]["text"] == "system:be kind\nuser:hi\n>"
-    assert "has no chat template" in refusal(tmp_path, model, path, chat_template="always")
-    assert "needs a chat template" in refusal(tmp_path, model, path, system="be kind")
-    assert "the row has messages, but the tokenizer" in refusal(tmp_path, model, jsonl(tmp_path, VERL), preset="verl")
-
-
 def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_either_way(
     tmp_path: Path, model: Path, chat_model: Path
 ) -> None:

@@ -93,13 +93,6 @@ def test_a_dropped_group_says_why() -> None:
     assert story.life[-1].what == "dropped as stale"
 
 
-def test_a_group_that_was_open_when_the_run_stopped_is_told_so() -> None:
-    end = {"event": "run_stopped", "t": 200.0, "open_groups": [GROUP]}
-    story = story_of(Gathered(events=[ISSUED], ends=[end]))
-    assert story.state == "left open" and "continue it with --resume" in story.where
-    assert story.life[-1].what == "run stopped: it was open"
-
-
 def test_what_was_issued_and_delivered_again_is_counted() -> None:
     again = event("group_generated", 103.0, "rollout-1-b9")
     second = {**ISSUED, "t": 150.0, "attempt": 1}

@@ -3,10 +3,8 @@
 import json
 from pathlib import Path
 
-from rich.console import Console
-
 from headrace.inspect.results import StepTail, summarize
-from headrace.inspect.screen import Lines, draw, step_line
+from headrace.inspect.screen import Lines, step_line
 from headrace.supervisor.supervisor import View
 from headrace.wire.rundir.events import EventLog
 from tests.status import run_status
@@ -48,26 +46,6 @@ STATUS = {
 SERVICES = dict.fromkeys(
     ("broker", "orchestrator", "trainer", "rollout-0", "rollout-1", "rollout-2", "reward"), "ready"
 )
-
-
-def text_of(view: View, evals: list[dict[str, float]]) -> str:
-    console = Console(width=200, force_terminal=False)
-    with console.capture() as capture:
-        console.print(draw(view, evals))
-    return capture.get()
-
-
-def test_the_table_shows_the_run_the_dials_and_every_service() -> None:
-    services = SERVICES | {"rollout-3": "draining"}
-    text = text_of(View(run_status(**STATUS), services, ("rollout-1 died",)), [{"accuracy": 0.4}, {"accuracy": 0.6}])
-    for part in (
-        "step 3/10", "reward 0.500", "40.0% -> 60.0%", "staleness 0.75", "trainer waits for batches 25%",
-        "replicas wait for prompts 20%", "waits for a batch", "8 in flight, 100 tokens/s", "waits for weights",
-        "credit 5/8", "dropped 5 (2 stale, 3 uninformative)", "2 groups at work, 4 wait",
-        "publishing 1.3: transfer waits for rollout-1, 3.2 s of 120 s",
-        "transfer of 1.3 over gloo", "draining", "rollout-1 died",
-    ):  # fmt: skip
-        assert part in text, part
 
 
 def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""What the docs about rewards show can be used as it stands: config, commands, options, names, links."""
+"""What the docs about rewards show can be used as it stands: config and links."""
 
 import importlib.util
-import itertools
 import json
 import re
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +14,19 @@ from headrace.services.reward.rubric.rubrics import Rubrics, context_of
 ROOT = Path(__file__).parents[4]
 NAMES = ("rewards", "rewards-yours", "annotation", "judges", "sandbox", "discriminator")
 DOCS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
-FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INDENTED = re.compile(r"(?<=\n\n)(?:    .*\n|\n(?=    ))+", re.MULTILINE)
-KINDS = {"toml": r"\[", "shell": r"(headrace|curl|pip) ", "python": r"def "}
-"""How an indented block begins."""
-SHELLS = {"console": "shell", "bash": "shell"}
-"""Fences of commands."""
+FENCED = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(kind: str) -> list[Any]:
-    """Blocks of one language, of all docs."""
-    found = []
-    for name, text in DOCS.items():
-        these = [one[2] for one in FENCED.finditer(text) if SHELLS.get(one[1], one[1]) == kind]
-        for one in INDENTED.finditer(FENCED.sub("\n", text)):
-            # A command and the config that goes with it may stand in one block.
-            paragraphs = textwrap.dedent(one[0]).split("\n\n")
-            parts = ["\n\n".join(some) for of, some in itertools.groupby(paragraphs, _kind) if of == kind]
-            these += parts
-        found += [pytest.param(block, id=f"{name}-{number}") for number, block in enumerate(these, start=1)]
-    return found
+def blocks() -> list[Any]:
+    """Blocks of TOML, of all docs."""
+    return [
+        pytest.param(block, id=f"{name}-{number}")
+        for name, text in DOCS.items()
+        for number, block in enumerate(FENCED.findall(text), start=1)
+    ]
 
 
-def _kind(paragraph: str) -> str:
-    return next((kind for kind, start in KINDS.items() if re.match(start, paragraph)), "")
-
-
-@pytest.mark.parametrize("block", blocks("toml"))
+@pytest.mark.parametrize("block", blocks())
 def test_a_config_is_valid_down_to_the_scorers_options(block: str, tmp_path: Path) -> None:
     _make_what_it_names(tmp_path)
     file = tmp_path / "run.toml"

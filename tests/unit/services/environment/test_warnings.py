@@ -1,13 +1,11 @@
 """Abstentions by reason and length, with a warning above 5%, and time limits that break determinism."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.services.environment import metrics
-from headrace.services.environment.abstentions import WINDOW, AbstentionWatch
 from headrace.services.environment.warnings import EpisodeWarnings
 from headrace.wire.contracts import FinishReason, Rollout, RolloutGroup
 from headrace.wire.rundir.events import EVENTS, EventLog, read_events
@@ -34,23 +32,6 @@ def group(*reasons: FinishReason, played: bool = True) -> RolloutGroup:
 
 def warned_events(folder: Path) -> list[str]:
     return [str(one["event"]) for one in read_events(folder)]
-
-
-def test_a_share_above_five_percent_is_told_once_a_window_with_reasons_and_lengths() -> None:
-    watch = AbstentionWatch()
-
-    def take(count: int, reason: FinishReason, tokens: int) -> Sequence[object]:
-        taken = [watch.take(reason, tokens, abstains=reason.abstains) for _ in range(count)]
-        return [one for one in taken if one is not None]
-
-    assert not take(38, FinishReason.STOP, 10) and not take(1, FinishReason.TIME, 900)
-    (warned,) = take(2, FinishReason.TIME, 900)  # 3 of 41.
-    assert warned.in_words() == (  # type: ignore[attr-defined]
-        "7.3% of the last 41 episodes abstained (3 time): up to 64 tokens 0 of 38, up to 1024 tokens 3 of 3"
-    )
-    assert watch.is_high and not take(30, FinishReason.TIME, 900)
-    assert len(take(2 * WINDOW, FinishReason.STOP, 10)) == 1 and not watch.is_high
-    assert len(take(WINDOW, FinishReason.ENVIRONMENT_ERROR, 0)) == 1
 
 
 def test_a_high_share_is_an_event_and_a_note(events: EventLog, tmp_path: Path) -> None:

@@ -115,15 +115,6 @@ def test_a_malformed_call_is_an_error_for_the_policy_and_stays_in_the_conversati
     assert block in anew and CALL in anew and error in anew
 
 
-def test_results_have_the_ids_of_their_calls(tokenizer: Any) -> None:
-    from headrace.services.environment.rendering.family_messages import linked
-
-    calls = [{"id": str(n), "function": {"name": name}} for n, name in enumerate(("add", "look", "add"))]
-    results = [{"role": "tool", "name": name, "content": ""} for name in ("add", "add", "look", "")]
-    found = linked([{"role": "assistant", "content": "", "tool_calls": calls}, *results])
-    assert [one.get("tool_call_id") for one in found[1:]] == ["0", "2", "1", None]
-
-
 def test_the_familys_stop_tokens_end_a_turn(tokenizer: Any) -> None:
     stops = conversation_renderer("qwen3", tokenizer).stop_token_ids
     assert tokenizer.convert_ids_to_tokens(list(stops)) == ["<|im_end|>", "<|endoftext|>"]

@@ -87,21 +87,6 @@ def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> Non
     assert [pair.prompt for one in store.newest() if (pair := store.pair(one))] == [tuple(CHAT), "prompt 1"]
 
 
-def test_pairs_whose_file_is_gone_are_forgotten(tmp_path: Path) -> None:
-    for step in (1, 2):
-        write_step(tmp_path, step, [["a", "b"], ["c", "d"]])
-    store = PairStore(tmp_path)
-    store.look()
-    ids = list(store.newest())
-    (tmp_path / "rollouts" / "step-000002.parquet").unlink()
-    store._next_look = 0.0
-    store.look()
-    assert list(store.newest()) == ids[2:] and store.pair(ids[0]) is None
-    # Between two looks it is the pair itself that is found missing.
-    (tmp_path / "rollouts" / "step-000001.parquet").unlink()
-    assert store.pair(ids[2]) is None and list(store.newest()) == []
-
-
 def test_a_pair_of_episodes_shows_the_conversations_and_is_no_row_of_a_training_stage() -> None:
     def played(index: int, result: str) -> dict[str, Any]:
         messages = [

@@ -83,17 +83,3 @@ async def test_every_answer_is_json(http: httpx.AsyncClient, path: str) -> None:
     answer = await http.get(path)
     assert answer.status_code == 200, answer.text
     json.loads(answer.text, parse_constant=pytest.fail)
-
-
-async def test_what_is_not_odd_is_shown(http: httpx.AsyncClient) -> None:
-    status = (await http.get("/api/status")).json()
-    assert (status["step"], status["trainer"]["metrics"]["loss"]) == (23, 0.5)
-    loss = (await http.get("/api/series?names=loss&from=20")).json()["series"]["loss"]
-    assert loss["x"] == [20, 21, 22, 23] and loss["y"][1:] == [None, None, 0.5]
-    evals = {one["version"]: one for one in status["eval"]}
-    assert max(evals) == 22 and evals[21]["accuracy"] is None and evals[22]["accuracy"] is None
-    log = (await http.get("/api/log")).json()
-    assert [one["value"] for one in log if one["event"] == "kept"] == [None] and "odd" not in {o["event"] for o in log}
-    assert 3 not in [one["id"] for one in (await http.get("/api/fleet")).json()["publications"]]
-    rows = {row["name"]: row for row in (await http.get("/api/runs")).json()}
-    assert (rows["odd"]["id"], rows["odd"]["steps"], rows["other"]["id"]) == ("demo", 23, "")

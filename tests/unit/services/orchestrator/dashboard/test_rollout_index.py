@@ -76,12 +76,3 @@ async def test_a_damaged_or_half_written_file_is_passed_over_and_told(folder: Pa
     write_rollout_file(folder, 2, 2, 1)
     await read(index)
     assert len(index.facts) == 8 and not index.damaged
-
-
-async def test_a_removed_file_takes_its_rollouts_along(folder: Path) -> None:
-    for step in (1, 2):
-        write_rollout_file(folder, step, step, 1)
-    index = await read(RolloutIndex(folder))
-    (folder / "step-000001.parquet").unlink()
-    await read(index)
-    assert set(index.facts.step.tolist()) == {2}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.services.reward.judge.prompts import PAIRWISE, RULES, SINGLE, Instructions
-from headrace.services.reward.judge.untrusted import block, capped, neutral
+from headrace.services.reward.judge.untrusted import block, neutral
 from tests.unit.services.reward.judge.corpus import CORPUS, KEY
 
 SPECIAL = re.compile(
@@ -103,14 +103,3 @@ def test_hidden_characters_become_visible() -> None:
     assert neutral("a\u202e\u202e\u202eb") == "a[hidden U+202E and 2 more]b"
     assert neutral("a\u00a0b\u2003c") == "a b c"
     assert neutral("x<y and List<int>") == "x< y and List< int>"
-
-
-@given(st.text(max_size=200), st.integers(100, 150))
-def test_what_is_too_long_keeps_head_and_tail(text: str, most: int) -> None:
-    found = capped(text, most)
-    if len(text) <= most:
-        assert found == text
-    else:
-        head, note, tail = found.partition(f"\n[... {len(text) - most} characters left out here ...]\n")
-        assert note and len(head + tail) == most
-        assert text.startswith(head) and text.endswith(tail)

@@ -1,15 +1,21 @@
-"""The state machine of a replica, every pair of it, and the gate on top."""
+"""The state machine of a replica, and the gate on top."""
 
 import asyncio
 
 import pytest
 
 from headrace.services.rollout.replica.gate import Gate, Serving
-from headrace.services.rollout.replica.states import ReplicaState
+from headrace.services.rollout.replica.states import IllegalTransitionError, ReplicaState, advance
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import WaitTimeoutError
 
 S = ReplicaState
+
+
+def test_an_ended_or_empty_replica_never_serves() -> None:
+    for state in (S.GONE, S.DRAINING, S.STARTING, S.PENDING_WEIGHTS, S.QUARANTINED, S.SLEEPING):
+        with pytest.raises(IllegalTransitionError):
+            advance(state, S.SERVING)
 
 
 async def test_the_gate_is_open_only_while_serving() -> None:

@@ -33,16 +33,6 @@ def test_the_log_tells_how_many_tokens_of_each_rollout_were_trained(tmp_path):
     assert [(row["tokens"], row["trained_tokens"], row["advantage"]) for row in rows] == [(2, 2, 0.5), (3, 2, -0.5)]
 
 
-def test_a_baseline_is_in_the_log_but_has_no_advantage_and_no_trained_token(tmp_path):
-    group = builders.group(4, size=3)
-    group = replace(group, prompt=builders.prompt(size=3, greedy_last=1))
-    path = write_rollouts(tmp_path, 1, [ready(group), ready(group)], [0.5, -0.5, 0.25, -0.25])
-    rows = parquet.read_table(path).to_pylist()
-    assert [row["advantage"] for row in rows] == [0.5, -0.5, None, 0.25, -0.25, None]
-    assert [row["trained_tokens"] for row in rows] == [2, 2, 0, 2, 2, 0]
-    assert [row["reward"] for row in rows] == [0, 1, 2, 0, 1, 2]
-
-
 def test_what_abstained_is_in_the_log_with_its_reason_and_no_reward(tmp_path):
     made = ready(builders.group(4, size=3))
     lost = Score(rollout_id=made.scored.group.rollouts[1].rollout_id, value=None, reason="the judge hung")

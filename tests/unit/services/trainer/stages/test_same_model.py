@@ -5,13 +5,11 @@ import torch
 
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.services.trainer.stages.offline.parts import load_stage_backend
 from headrace.services.trainer.stages.parts import load_learner
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.model_files import as_json, read_model_files
 from tests.unit.services.trainer.builders import tiny_folder
-from tests.unit.services.trainer.stages.stage_builders import stage_settings
 
 CPU = torch.device("cpu")
 LORA = {"rank": 2, "alpha": 4, "targets": ["q_proj"]}
@@ -45,19 +43,3 @@ def test_of_rl(tmp_path, lora, algorithm, refused):
     (model / "tokenizer.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"tokenizer\.json was not there"):
         load_learner(settings, Ranks.alone(), CPU)
-
-
-@pytest.mark.parametrize(("stage", "refused"), [("sft", False), ("dpo", True)])
-def test_of_the_other_stages(tmp_path, stage, refused):
-    settings = stage_settings(tmp_path / "run", stage)
-    record(tmp_path)
-    load_stage_backend(settings, Ranks.alone(), CPU)
-    change(tmp_path / "model" / "model.safetensors")
-    if refused:
-        with pytest.raises(ConfigError, match=r"model\.safetensors has changed"):
-            load_stage_backend(settings, Ranks.alone(), CPU)
-    else:
-        load_stage_backend(settings, Ranks.alone(), CPU)
-    (tmp_path / "model" / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"tokenizer\.json was not there"):
-        load_stage_backend(settings, Ranks.alone(), CPU)

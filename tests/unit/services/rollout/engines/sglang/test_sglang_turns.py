@@ -78,16 +78,6 @@ async def test_it_is_paused_before_it_releases_and_stays_so_until_the_publicatio
     assert stuck == []
 
 
-@pytest.mark.parametrize("act", ["release_memory", "resume_memory"])
-async def test_a_server_that_does_not_answer_is_given_up(act: str) -> None:
-    stuck: list[str] = []
-    one = updater(Recorder(act), stuck)
-    with pytest.raises(TransientError):
-        await one.sleep(5)
-        await one.wake(5)
-    assert len(stuck) == 1 and "its memory" in stuck[0]
-
-
 def test_a_server_of_somebody_else_is_never_put_to_sleep(tmp_path: Path) -> None:
     table = {"engine": "sglang", "gpu_sharing": "turns", "sglang": {"urls": ["http://a:1"]}}
     with pytest.raises(ConfigError, match=r"rollout\.sglang\.urls is not ours"):
