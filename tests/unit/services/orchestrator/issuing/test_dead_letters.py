@@ -22,7 +22,7 @@ from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
-from headrace.wire.streams.worker import bury_puts
+from headrace.wire.streams.worker import bury_puts, dead_put
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 ROWS = [
@@ -201,3 +201,13 @@ async def test_who_reports_a_fate_does_not_move_what_waits(house: House) -> None
     assert [group.group_index for group in house.store.open_groups()] == [0, 1, 2]
     assert await house.issue() == []
     assert house.store.requeued() == {1: None}
+
+
+async def test_a_group_that_is_open_is_refused_for_it_is_issued_again_by_itself(house: House) -> None:
+    await house.issue()
+    data = (await house.broker.live(StreamName.PROMPTS))[1]
+    dead = dead_put(data, DropReason.POISON, "bad_checksum", "rollout")
+    house.broker.put(dead.stream, dead.data, note=dead.note)
+    entry = (await house.broker.newest(StreamName.DEAD, before="", count=1))[0].id
+    with pytest.raises(ConfigError, match=r"g00000001 is open: .* issued again automatically"):
+        await house.dead.requeue(entry, "x")
