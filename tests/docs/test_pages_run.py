@@ -15,6 +15,7 @@ FIRST = ("docs/quickstart.md", "docs/cli.md", "docs/operate.md")
 """In this order in one folder: the others look at the run that the first makes. The rest stand by themselves."""
 _STEPS = "4"
 _PAGE_S = 900
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1000)]
 
 
 def pages() -> dict[str, list[Block]]:
@@ -56,3 +57,18 @@ def run_page(page: list[Block], folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{page[0].name}:\n{done.stdout[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def first_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return readers_folder(tmp_path_factory.mktemp("reader"))
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_pages_run_one_after_the_other(name: str, first_folder: Path) -> None:
+    run_page(pages()[name], first_folder)
+
+
+@pytest.mark.parametrize("name", [name for name in pages() if name not in FIRST])
+def test_a_page_runs(name: str, tmp_path: Path) -> None:
+    run_page(pages()[name], readers_folder(tmp_path))
