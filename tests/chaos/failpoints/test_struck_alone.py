@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from headrace.wire.contracts.codec import group_to_pb
+from headrace.wire.contracts.codec import GROUP
 from headrace.wire.rpc import channel
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
@@ -46,7 +46,7 @@ def request_for(method: str, step: int) -> bytes:
     """What a method is asked: an empty request is refused before the point. Version `step` is held after that step."""
     match method.rpartition("/")[2]:
         case "Score":
-            return reward_pb2.ScoreRequest(group=group_to_pb(builders.group())).SerializeToString()
+            return reward_pb2.ScoreRequest(group=GROUP.to_pb(builders.group())).SerializeToString()
         case "AbortWeights":
             return rollout_pb2.AbortWeightsRequest(publication_id="another").SerializeToString()
         case "SaveWeights":

@@ -33,7 +33,7 @@ from headrace.wire.contracts import (
     VersionSpan,
 )
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
-from headrace.wire.contracts.sampling_codec import FINISH_TO_PB, spans_to_pb
+from headrace.wire.contracts.codec import FINISH_TO_PB, SPAN
 from headrace.wire.errors import ExhaustedError, TransientError
 from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rpc import serve
@@ -97,7 +97,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
             token_ids=ids_to_bytes(np.array(ids, np.int32)),
             logprobs=floats_to_bytes(-0.01 * np.arange(1, len(ids) + 1, dtype=np.float32) - request.turn),
             finish_reason=FINISH_TO_PB[reason],
-            spans=spans_to_pb([span]),
+            spans=[SPAN.to_pb(span)],
             replica_id=self.name,
             engine_s=0.001,
             cached_tokens=None if self.cached is None else self.cached(request),

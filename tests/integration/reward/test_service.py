@@ -13,7 +13,7 @@ from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.scorer import Sample, ScorerDownError, Verdict
 from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
-from headrace.wire.contracts.codec import group_to_pb
+from headrace.wire.contracts.codec import GROUP
 from headrace.wire.errors import TransientError
 from headrace.wire.rpc import call, channel, serve
 from headrace.wire.streams import StreamName
@@ -209,14 +209,14 @@ async def test_grpc_gives_the_same_scores_and_tells_an_outage(down: Down) -> Non
     server = await serve({SERVICE_NAME: RewardServicer(GroupScorer(made), RequestLimiter(4, 5)).add_to}, "127.0.0.1", 0)
     link = channel(f"127.0.0.1:{server.port}")
     stub = reward_pb2_grpc.RewardServiceStub(link)
-    request = reward_pb2.ScoreRequest(group=group_to_pb(builders.group()))
+    request = reward_pb2.ScoreRequest(group=GROUP.to_pb(builders.group()))
     answer = await call(stub.Score, request, timeout_s=5, what="scores")
     assert [score.value for score in answer.scores] == [0.0, 1.0]
     assert dict(answer.versions) == {"index": "index@1"}
-    grouped = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(data_source="group")))
+    grouped = reward_pb2.ScoreRequest(group=GROUP.to_pb(builders.group(data_source="group")))
     answer = await call(stub.Score, grouped, timeout_s=5, what="scores")
     assert [score.value for score in answer.scores] == [2.0, 2.0], "a group came apart"
-    other = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(data_source="other")))
+    other = reward_pb2.ScoreRequest(group=GROUP.to_pb(builders.group(data_source="other")))
     with pytest.raises(TransientError, match="connection refused"):
         await call(stub.Score, other, timeout_s=5, what="scores")
     await link.close()

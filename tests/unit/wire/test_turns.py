@@ -20,7 +20,7 @@ from headrace.wire.contracts import (
     VersionSpan,
     join_turns,
 )
-from headrace.wire.contracts.codec import group_from_pb, group_to_pb
+from headrace.wire.contracts.codec import GROUP
 from headrace.wire.errors import ContractError
 
 TOKENS = st.lists(st.integers(0, 50), min_size=1, max_size=5)
@@ -122,7 +122,7 @@ def test_what_was_joined_passes_the_contract_and_the_wire(
 ) -> None:
     (joined,) = join_turns(conversation(prompt, rounds))
     asked = PromptGroup(sample_id="s", token_ids=joined.prompt_ids, group_size=1, sampling=Sampling())
-    (back,) = group_from_pb(group_to_pb(RolloutGroup(prompt=asked, rollouts=(as_rollout(joined),)))).rollouts
+    (back,) = GROUP.from_pb(GROUP.to_pb(RolloutGroup(prompt=asked, rollouts=(as_rollout(joined),)))).rollouts
     assert back.loss_mask is not None and back.loss_mask.tolist() == joined.loss_mask.tolist()
     assert back.token_ids.tolist() == joined.completion_ids.tolist()
 
