@@ -1,17 +1,14 @@
-"""One life of a child: started, asked, ended. A child either is a process of its own or was forked off one."""
+"""One life of a child: started, asked, ended."""
 
 import asyncio
-import json
 import os
 import signal
 import socket
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headrace.services.reward.workers.errors import JobError
 from headrace.services.reward.workers.frames import CLOSED, ForeignFrameError, encode, is_quiet, read
@@ -35,27 +32,24 @@ class Order:
     """Comes last on its import path."""
     memory_mb: int | None = None
     """Address space that it may add once it has loaded."""
-    fork: bool = False
-    """It forks children that answer jobs, rather than answering them itself."""
 
 
 class DiedAtStartError(ConfigError):
     """It died while it loaded, without a word: another try may go better."""
 
 
-class WorkerChild(ABC):
+class WorkerProcess:
     """Answers jobs, one at a time."""
 
-    is_lost = False
-    """It ended through no fault of its job."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(
+        self, connection: socket.socket, process: asyncio.subprocess.Process, what: str, output: ChildOutput
+    ) -> None:
+        self._connection, self._process, self._what, self._output = connection, process, what, output
 
     @property
-    @abstractmethod
     def pid(self) -> int:
-        """Its process id, and that of its process group."""
+        """Its process id, and its process group's."""
+        return self._process.pid
 
     def cpu_s(self) -> float | None:
         """Processor time that it has used; None where the system does not report it."""
@@ -86,32 +80,8 @@ class WorkerChild(ABC):
         result: dict[str, object] = answer["result"]
         return result
 
-    @abstractmethod
-    async def end(self, grace_s: float = 0.0) -> str:
-        """Kills it and its process group, waits until it is gone, and returns how it ended. Idempotent.
-
-        With a grace it may leave by itself before.
-        """
-
-
-class Process(WorkerChild):
-    """A process of its own."""
-
-    def __init__(
-        self, connection: socket.socket, process: asyncio.subprocess.Process, what: str, output: ChildOutput
-    ) -> None:
-        super().__init__(connection)
-        self._process, self._what = process, what
-        self._output = output
-        self._turn = asyncio.Lock()
-
-    @property
-    def pid(self) -> int:
-        """Its process id, and that of its process group."""
-        return self._process.pid
-
     @classmethod
-    async def launch(cls, order: Order, what: str, deadline_s: float) -> "Process":
+    async def launch(cls, order: Order, what: str, deadline_s: float) -> "WorkerProcess":
         """Starts it and waits until it has loaded; raises ConfigError with its own words, or DiedAtStartError.
 
         Must be called on the main thread: the kernel ties the child to the thread that started it.
@@ -158,42 +128,11 @@ class Process(WorkerChild):
         if "error" in answer:
             raise ConfigError(f"{self._what}: {answer['error']}")
 
-    async def fork(self) -> "Forked":
-        """A child off it; raises OSError if it has died itself."""
-        task = asyncio.ensure_future(self._fork())
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_abandon)
-            raise
-
-    async def reap(self, pid: int) -> int:
-        """Ends a child that was forked off it; returns its exit status."""
-        reply = await asyncio.shield(asyncio.ensure_future(self._request({"end": pid})))
-        status: int = reply["status"]
-        return status
-
-    async def _fork(self) -> "Forked":
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        try:
-            with theirs:
-                reply = await self._request({"fork": True}, theirs)
-        except BaseException:
-            ours.close()
-            raise
-        return Forked(ours, self, reply["pid"])
-
-    async def _request(self, request: Mapping[str, object], *sockets: socket.socket) -> dict[str, Any]:
-        """Never cancelled in the middle: no later request may read this one's answer."""
-        async with self._turn:
-            # A few bytes to a process that has read all earlier ones: this cannot block.
-            fds = [item.fileno() for item in sockets]
-            socket.send_fds(self._connection, [json.dumps(request).encode()], fds)
-            return await wait_for(read(self._connection), _END_S, f"{self._what} to fork or end a child")
-
     async def end(self, grace_s: float = 0.0) -> str:
-        """Closes its socket, on which it exits; kills its process group, after the grace if there is one."""
+        """Closes its socket, on which it exits, and kills its process group, after the grace; returns how it ended.
+
+        Idempotent.
+        """
         self._connection.close()
         words = ""
         if grace_s:
@@ -205,41 +144,6 @@ class Process(WorkerChild):
         status = await wait_for(self._process.wait(), _END_S, f"{self._what} to die")
         await self._output.end()
         return words or ended(status)
-
-
-class Forked(WorkerChild):
-    """Forked off a process that has loaded: there in a millisecond."""
-
-    def __init__(self, connection: socket.socket, parent: Process, pid: int) -> None:
-        super().__init__(connection)
-        self._parent, self._pid = parent, pid
-        self._end = ""
-
-    @property
-    def pid(self) -> int:
-        """Its process id, and that of its process group."""
-        return self._pid
-
-    def leave(self) -> None:
-        """Makes it exit by itself, soon."""
-        self._connection.close()
-
-    async def end(self, grace_s: float = 0.0) -> str:
-        """Its parent kills it, and at once: a parent cannot mistake another process for it."""
-        if not self._end:
-            self._connection.close()
-            try:
-                self._end = ended(await self._parent.reap(self._pid))
-            except OSError:  # The parent has died, and it with its parent.
-                self.is_lost = True
-                self._end = "died with the process that it was forked off"
-        return self._end
-
-
-def _abandon(task: "asyncio.Future[Forked]") -> None:
-    """Closed, it leaves."""
-    if not task.cancelled() and task.exception() is None:
-        task.result().leave()
 
 
 def ended(status: int) -> str:
