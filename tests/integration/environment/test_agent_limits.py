@@ -29,12 +29,13 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("sandbox")]
     ],
 )
 async def test_what_is_not_honoured_is_refused_by_its_name(field: str, value: Any) -> None:
-    from headrace.services.environment.agent.requests import CallRefusedError, read_request
+    from headrace.services.environment.agent.requests import read_request
+    from headrace.wire.api.openai import ChatRefusedError
     from headrace.wire.contracts import Sampling
 
     asked = {"model": "policy", "messages": [{"role": "user", "content": "q"}], "temperature": 1, "n": 1, "seed": 3}
     assert read_request(json.dumps(asked).encode(), Sampling()).max_tokens is None
-    with pytest.raises(CallRefusedError) as refused:
+    with pytest.raises(ChatRefusedError) as refused:
         read_request(json.dumps({**asked, field: value}).encode(), Sampling())
     assert str(refused.value.param).startswith(field), refused.value.param
 
