@@ -18,19 +18,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import verifiers.v1 as vf
-from renderers.client import _max_prompt_len_cache
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.errors import ToolsetError
 
 from headrace.services.environment.agent.forward import forward
+from headrace.services.environment.agent.requests import MODEL
 from headrace.services.environment.child.errors import ResultError
 from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
 from headrace.services.environment.child.loading import LoadError, place_of
 from headrace.services.environment.taskset.harness import read_scripts
 from headrace.services.environment.taskset.loading import Asked, LoadedTaskset, load
 from headrace.services.environment.taskset.played import played_trace
-from headrace.services.environment.taskset.renderer import forget
-from headrace.services.environment.taskset.route import MODEL
 from headrace.services.environment.taskset.toolsets import bound_toolset_starts
 from headrace.wire.lifecycle import die_with_parent
 
@@ -86,7 +84,7 @@ def _arguments() -> argparse.Namespace:
 def _asked(asked: argparse.Namespace) -> Asked:
     given = asked.given
     path = Path(given["path"]) if given["path"] else None
-    return Asked(**{**given, "path": path, "model": Path(given["model"])})
+    return Asked(**{**given, "path": path})
 
 
 async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked: argparse.Namespace) -> int:
@@ -104,10 +102,7 @@ async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked
         raise LoadError(
             f"verifiers:{asked.given['taskset']}: {type(error).__name__}: {error} ({place_of(error)})"
         ) from error
-    port = int(server.sockets[0].getsockname()[1])
-    # The package would refuse a longer context by itself: it is the episode's budget that ends it, and says so.
-    _max_prompt_len_cache[_base_url(port) + "/", MODEL] = None
-    return port
+    return int(server.sockets[0].getsockname()[1])
 
 
 async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float) -> Json:
@@ -134,27 +129,16 @@ async def _play(
     task: Json,
     temperature: float,
     max_tokens: int,
-    stop_token_ids: list[int],
     key: str,
 ) -> object:
     """Plays a task to its end."""
     os.environ[_KEY] = key
-    forget()
-    client = vf.TrainClientConfig(
-        base_url=_base_url(port),
-        api_key_var=_KEY,
-        renderer=loaded.renderer(stop_token_ids),
-        renderer_model_name=str(loaded.model),
-    )
+    client = vf.EvalClientConfig(base_url=f"http://127.0.0.1:{port}/v1", api_key_var=_KEY)
     sampling = vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens)
     env = loaded.env
     env.config.agent.max_output_tokens = max_tokens
     (slot,) = env.slots(loaded.task(task))
     return played_trace(await env.run_slot(slot, ModelContext(client=client, model=MODEL, sampling=sampling)))
-
-
-def _base_url(port: int) -> str:
-    return f"http://127.0.0.1:{port}/v1"
 
 
 async def _rows(loaded: LoadedTaskset, port: int, *, first: int, most: int) -> object:

@@ -154,10 +154,10 @@ async def stage(
     made_renderer, bounds = conversation_renderer(renderer, tokenizer), replace(LIMITS, **(limits or {}))
     found = Stage(tokenizer, made, directory, None, None)
     if taskset is not None:
-        given = replace(taskset, model=folder / "model", renderer=renderer, context_length=bounds.context_length)
+        given = replace(taskset, context_length=bounds.context_length)
         given = replace(given, max_turns=bounds.max_turns)
         found.pool = ChildPool(lambda: TasksetProcess(replace(CONFIG, **{"network": False, **config}), given), slots)
-        found.player = TasksetPlayer(made_renderer, turns, bounds)
+        found.player = TasksetPlayer(made_renderer, turns, bounds, lambda *told: found.begun.append(told))
     elif agent is None:
         found.pool, found.player = (
             ChildPool(lambda: ChildProcess(replace(CONFIG, **config)), slots),
@@ -165,7 +165,7 @@ async def stage(
         )
     else:
         found.pool = AgentPool(replace(CONFIG, **{"network": False, **config}), agent, slots)
-        found.player = AgentPlayer(made_renderer, turns, bounds, agent, lambda *told: found.begun.append(told))
+        found.player = AgentPlayer(made_renderer, turns, bounds, lambda *told: found.begun.append(told))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(found.pool.close)
         stack.push_async_callback(turns.close)

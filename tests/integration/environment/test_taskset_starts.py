@@ -20,7 +20,6 @@ from tests.integration.environment.stage import played
 from tests.integration.environment.taskset_stage import TASKSETS, taskset_stage
 from tests.integration.environment.test_child import need_sandbox
 from tests.integration.environment.test_episode import play
-from tests.unit.services.environment.rendering.qwen3 import model_folder
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("sandbox")]
 
@@ -81,13 +80,12 @@ async def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.Monk
 
 
 async def test_the_tasks_are_the_rows_of_a_run(tmp_path: Path) -> None:
-    model = model_folder(tmp_path / "model")
-    rows = await taskset_rows(EnvironmentTable(name="verifiers:calc", path=TASKSETS), model, 0)
+    rows = await taskset_rows(EnvironmentTable(name="verifiers:calc", path=TASKSETS), 0)
     assert [(row["prompt"], row["answer"]) for row in rows] == [(f"What is {n} + 34?", n + 34) for n in range(12, 20)]
     endless = EnvironmentTable(name="verifiers:forks", path=TASKSETS, harness="forks")
     with pytest.raises(DataError, match=r"forks: ForksTaskset has no end: set data\.limit to the number of its tasks"):
-        await taskset_rows(endless, model, 0)
-    assert [row["kind"] for row in await taskset_rows(endless, model, 3)] == ["linear"] * 3
+        await taskset_rows(endless, 0)
+    assert [row["kind"] for row in await taskset_rows(endless, 3)] == ["linear"] * 3
 
 
 def adds_as_asked(text: str, request: pb.SampleRequest) -> str:
@@ -103,7 +101,7 @@ async def test_a_taskset_that_was_written_elsewhere_is_played(tmp_path: Path) ->
         pytest.skip("HEADRACE_TASKSETS names no folder with the taskset calc_v1")
     folder = Path(given)
     async with taskset_stage(tmp_path, adds_as_asked, name="calc_v1", path=folder) as it:
-        rows = await taskset_rows(EnvironmentTable(name="verifiers:calc_v1", path=folder), tmp_path / "model", 2)
+        rows = await taskset_rows(EnvironmentTable(name="verifiers:calc_v1", path=folder), 2)
         for row in rows:
             rollout = await play(it, played(row))
             assert (rollout.finish_reason, rollout.text) == (FinishReason.STOP, str(row["answer"]))
