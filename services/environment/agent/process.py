@@ -115,9 +115,8 @@ class AgentProcess(ChildProcess):
         """The end of what was printed."""
         return self._last_words()
 
-    async def kill(self) -> None:
-        """Ends all that runs in the sandbox. Idempotent."""
-        await super().kill()
+    async def _clean(self) -> None:
+        await super()._clean()
         await asyncio.to_thread(self._socket.cleanup)
 
     def _variables(self) -> dict[str, str]:

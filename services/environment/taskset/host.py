@@ -1,6 +1,6 @@
 """Inside the sandbox: serves one taskset, and plays its tasks one after the other.
 
-The worker speaks to it over a socket, a JSON object a line: `play` (a task) and `rows` (of the taskset). The policy is
+The worker speaks to it over a socket: `play` (a task) and `rows` (of the taskset). The policy is
 behind a unix socket, to which a port of the sandbox's own leads.
 """
 
@@ -24,12 +24,13 @@ from verifiers.v1.errors import ToolsetError
 from headrace.services.environment.agent.forward import forward
 from headrace.services.environment.agent.requests import MODEL
 from headrace.services.environment.child.errors import ResultError
-from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
+from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, place_of
 from headrace.services.environment.taskset.harness import read_scripts
 from headrace.services.environment.taskset.loading import Asked, LoadedTaskset, load
 from headrace.services.environment.taskset.played import played_trace
 from headrace.services.environment.taskset.toolsets import bound_toolset_starts
+from headrace.wire.host.frames import encode, read
 from headrace.wire.lifecycle import die_with_parent
 
 _KEY = "HEADRACE_POLICY_API_KEY"
@@ -49,7 +50,8 @@ async def main() -> int:
     if asked.memory_mib:
         resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))
     bound_toolset_starts()
-    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=asked.fd), limit=1 << 26)
+    link, loop = socket.socket(fileno=asked.fd), asyncio.get_running_loop()
+    link.setblocking(False)
     async with contextlib.AsyncExitStack() as stack:
         try:
             scripts = read_scripts(asked.harness_folder)
@@ -58,15 +60,15 @@ async def main() -> int:
             loaded = load(_asked(asked), scripts)
             port = await _served(stack, loaded, asked)
         except LoadError as error:
-            writer.write(encode_frame({"refused": str(error)}))
-            await writer.drain()
+            await loop.sock_sendall(link, encode({"refused": str(error)}))
             return 2
-        writer.write(encode_frame({"ready": True, "tools": [], "executes_code": loaded.executes_code}))
-        while line := await reader.readline():
-            frame = decode_frame(line)
-            answer = await _answered(frame, loaded, port, asked.cpu_s)
-            writer.write(encode_frame({**answer, "key": frame["key"]}))
-            await writer.drain()
+        hello = {"ready": True, "tools": [], "executes_code": loaded.executes_code}
+        await loop.sock_sendall(link, encode(hello))
+        with contextlib.suppress(ConnectionError):  # The worker has closed the socket.
+            while True:
+                frame = await read(link)
+                answer = await _answered(frame, loaded, port, asked.cpu_s)
+                await loop.sock_sendall(link, encode({**answer, "key": frame["key"]}))
     return 0
 
 
@@ -114,7 +116,7 @@ async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float)
         _allow_cpu(cpu_s)
     try:
         found: Json = {"ok": await calls[frame["call"]](loaded, port, **fields)}
-        encode_frame(found)
+        encode(found, finite=True)
     except ResultError as error:
         return {"error": str(error), "where": ""}
     except Exception as error:

@@ -109,7 +109,6 @@ class TasksetProcess(ChildProcess):
             found += page
         return found
 
-    async def kill(self) -> None:
-        """Ends it and all that it started. Idempotent."""
-        await super().kill()
+    async def _clean(self) -> None:
+        await super()._clean()
         await asyncio.to_thread(self._socket.cleanup)

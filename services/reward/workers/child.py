@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headrace.services.reward.workers.frames import CLOSED, encode, receive
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.frames import CLOSED, encode, keep_from_forks, receive
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.users_code import bug_of
 
@@ -29,7 +29,7 @@ def main(fd: int, parent: int) -> None:
     if os.getppid() != parent:
         return
     connection = socket.socket(fileno=fd)
-    _keep_from_forks(connection)
+    keep_from_forks(connection)
     order = receive(connection)
     if order is None:
         return
@@ -62,16 +62,6 @@ def serve(connection: socket.socket, function: Function, memory_mb: int | None) 
             connection.sendall(answer(function, asked))
     except OSError:
         os._exit(CLOSED)  # Other descriptors may be gone with the socket: nothing can be tidied up.
-
-
-def _keep_from_forks(connection: socket.socket) -> None:
-    """What the function forks has no connection: it neither answers a second time nor hides the end of this process."""
-
-    def close() -> None:
-        with suppress(OSError):
-            os.close(connection.detach())
-
-    os.register_at_fork(after_in_child=close)
 
 
 def _address_space() -> int:

@@ -1,7 +1,6 @@
 """A fixed number of children that take jobs. A child that passes the deadline is killed and replaced."""
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,9 +9,10 @@ from headrace.services.reward import metrics
 from headrace.services.reward.scorer import ScorerDownError
 from headrace.services.reward.workers.clock import CpuClock, within_cpu_s
 from headrace.services.reward.workers.errors import JobDiedError, JobError, JobStarvedError, JobTimeoutError
-from headrace.services.reward.workers.frames import ForeignFrameError, encode
 from headrace.services.reward.workers.process import DiedAtStartError, Order, WorkerProcess
 from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.host.child import ended
+from headrace.wire.host.frames import ForeignFrameError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
 
@@ -96,24 +96,22 @@ class WorkerPool:
         return await self._run(job, fairly=True)
 
     async def _run(self, job: Mapping[str, object], *, fairly: bool) -> dict[str, object]:
-        try:
-            key = secrets.token_hex(8)
-            frame = encode({"key": key, "job": job})
-        except (TypeError, ValueError) as error:
-            raise JobError(type(error).__name__, str(error)) from error
         child = await self._turn()
         meter, keep, outcome = CpuClock(child), False, "cancelled"
         try:
-            result = await self._answer(child.ask(frame, key), meter if fairly else None)
+            result = await self._answer(child.run(job), meter if fairly else None)
             keep, outcome = True, "done"
             return result
         except JobError:
             keep, outcome = True, "raised"
             raise
+        except (TypeError, ValueError) as error:  # JSON cannot hold the job: nothing was sent.
+            keep, outcome = True, "raised"
+            raise JobError(type(error).__name__, str(error)) from error
         except WaitTimeoutError as error:
             outcome = "timeout"
             used = meter.used_s()
-            await child.end()
+            await child.kill()
             words = f"{self._what}: no answer within {self._deadline_s:g} s"
             if fairly and used is not None and used < self._deadline_s:
                 outcome = "starved"
@@ -123,13 +121,13 @@ class WorkerPool:
             raise JobTimeoutError(words, used) from error
         except ForeignFrameError as error:
             outcome = "died"
-            await child.end()
+            await child.kill()
             raise JobDiedError(
                 f"{self._what}: its process wrote into the connection to its service: {error}"
             ) from error
         except OSError as error:
             outcome = "died"
-            raise JobDiedError(f"{self._what}: its process {await child.end(_GRACE_S)}") from error
+            raise JobDiedError(f"{self._what}: its process {ended(await child.kill(_GRACE_S))}") from error
         finally:
             metrics.WORKER_JOBS.labels(outcome).inc()
             if keep:
@@ -156,7 +154,7 @@ class WorkerPool:
 
     async def _turn(self) -> WorkerProcess:
         child = await self._idle.get()
-        if child is not None and child.is_ready:
+        if child is not None and child.is_quiet:
             return child
         new = None
         try:
@@ -183,7 +181,7 @@ class WorkerPool:
     async def _end(self, child: WorkerProcess, grace_s: float = 0.0) -> None:
         self._alive.discard(child)
         with suppress(WaitTimeoutError):
-            await child.end(grace_s)
+            await child.kill(grace_s)
 
     async def _begin(self) -> WorkerProcess:
         """A child that has loaded. One that dies without a word is tried again, a few times."""
@@ -192,7 +190,7 @@ class WorkerPool:
             if attempt:
                 await asyncio.sleep(_BACKOFF_S * 2**attempt)
             try:
-                child = await WorkerProcess.launch(self._order, self._what, self._start_s)
+                child = await WorkerProcess.start(self._order, self._what, self._start_s)
             except DiedAtStartError as error:
                 reason = str(error)
                 continue

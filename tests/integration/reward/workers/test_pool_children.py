@@ -26,7 +26,7 @@ async def test_a_killed_job_takes_what_it_started_with_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
 async def test_a_child_that_dies_of_its_job_says_how_and_is_replaced(name: str) -> None:
     async with a_pool() as pool:
-        with pytest.raises(JobDiedError, match=f"was killed by {name}"):
+        with pytest.raises(JobDiedError, match=f"was ended by {name}"):
             await pool.run({"do": "die", "signal": name})
         assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
 
