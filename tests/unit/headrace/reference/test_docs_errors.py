@@ -44,9 +44,10 @@ def raised() -> set[str]:
 
 
 def listed(heading: str) -> list[str]:
-    """First cells of the rows below a heading."""
+    """What the first cells of the rows below a heading name."""
     part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(r"^\| `?([\w.]+)`? \|", part, re.MULTILINE)
+    cells = re.findall(r"^\| ((?:`?[\w.]+`?(?:, )?)+) \|", part, re.MULTILINE)
+    return [name.strip("`") for cell in cells for name in cell.split(", ")]
 
 
 def test_every_code_of_a_refused_message_is_told() -> None:
