@@ -10,6 +10,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from headrace.reference.marked import replaced
 
+_LAST = " Of the last step."
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
 MODULES = {
     "every service": ("headrace.wire.metrics", "headrace.wire.tracing.metrics"),
@@ -59,7 +60,7 @@ def _tables() -> Iterator[str]:
     for service in MODULES:
         yield f"\n### {service.capitalize()}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n"
         for one in (one for one in describe() if one.service == service):
-            yield f"| `{one.name}` | {one.kind} | {_names(one.labels)} | {_cell(one.meaning)} |\n"
+            yield f"| `{one.name}` | {one.kind} | {_names(one.labels)} | {_cell(one.meaning.removesuffix(_LAST))} |\n"
 
 
 def _declared(module: ModuleType) -> Iterator[MetricWrapperBase]:
