@@ -1,6 +1,6 @@
 """Does every algorithm learn? A short run of each on the demo's task, from one model, and their curves.
 
-    python -m benchmarks.algorithms            # all; writes docs/algorithms-curves.svg, .json and the table in docs
+    python -m benchmarks.algorithms            # all; writes docs/algorithms-curves.svg and .json
     python -m benchmarks.algorithms --only grpo,ppo --output /tmp/curves
 
 Each runs as a user runs it, `headrace train run.toml --algorithm.name NAME`, with the defaults of its recipe (one key
@@ -12,7 +12,6 @@ no tuning. Needs matplotlib.
 import argparse
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -71,7 +70,6 @@ OVERRIDES = {
     # reward: its alpha is for thousands of tokens.
     "vapo": ("--algorithm.lam-alpha", "1.0"),
 }
-MARKS = ("<!-- curves -->", "<!-- /curves -->")
 
 
 def one(name: str, config: Path, run_dir: Path, seed: int) -> dict[str, Any]:
@@ -138,15 +136,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 
 def write(result: dict[str, Any], folder: Path) -> None:
-    """The plot, its numbers, and, where there is one, the table inside `algorithms.md`."""
+    """The plot and its numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "algorithms-curves.json").write_text(json.dumps(result, indent=1) + "\n")
     draw(result, folder / "algorithms-curves.svg")
-    page = folder / "algorithms.md"
-    if page.is_file():
-        between = re.compile(f"{MARKS[0]}.*{MARKS[1]}", flags=re.DOTALL)
-        text = f"{MARKS[0]}\n{table(result)}\n{MARKS[1]}"
-        page.write_text(between.sub(lambda _: text, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def measure(names: list[str], *, steps: int, seed: int, folder: Path) -> dict[str, Any]:

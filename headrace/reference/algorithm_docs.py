@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headrace.reference.algorithms import as_markdown, describe
+from headrace.reference.marked import replaced
 from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_LOSSES, Need, Part
 
 DOC = Path(__file__).parents[2] / "docs" / "algorithms.md"
@@ -17,11 +18,7 @@ def written(page: str) -> str:
         "policy losses": _losses(),
     }
     for name, table in tables.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        if begin not in page or end not in page:
-            raise ValueError(f"{DOC} has no {begin.strip()} ... {end}")
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}{table}\n{end}{rest.partition(end)[2]}"
+        page = replaced(page, name, table + "\n")
     return page
 
 

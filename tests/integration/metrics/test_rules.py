@@ -59,12 +59,12 @@ def test_an_alert_says_what_it_is_and_where_its_runbook_is(name: str) -> None:
     assert rule["annotations"]["summary"] and rule["annotations"]["description"].endswith((".", "!"))
     path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
     assert anchor == name.lower()
-    assert re.search(rf"^## {name}$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert re.search(rf"^### {name}$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 def test_the_runbook_has_no_section_without_an_alert() -> None:
     text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^## (.*)$", text, flags=re.MULTILINE)) == set(ALERTS)
+    assert set(re.findall(r"^### (.*)$", text, flags=re.MULTILINE)) == set(ALERTS)
 
 
 def _situations(case: Case) -> list[tuple[str, Series, bool]]:

@@ -188,7 +188,7 @@ ROWS = """
 
 
 async def test_the_environments_rows_become_data_as_the_documentation_says(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[4] / "docs" / "rewards-yours.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "rewards.md").read_text()
     (tmp_path / "rows.py").write_text(text.split("## verifiers")[1].split("```python\n")[1].split("```")[0])
     (tmp_path / "rows_env.py").write_text(SUMS.replace(SUMS[SUMS.index("    def load") : SUMS.index("__all__")], ROWS))
     script = [sys.executable, str(tmp_path / "rows.py"), "rows_env", str(tmp_path / "rows.jsonl")]

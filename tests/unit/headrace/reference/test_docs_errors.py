@@ -1,4 +1,4 @@
-"""docs/errors.md and docs/config.md say what the code has, no more and no less."""
+"""docs/runbook.md and docs/config.md say what the code has, no more and no less."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from headrace.wire.contracts import DropReason
 from headrace.wire.entry import GIVEN_UP, REFUSED
 
 ROOT = Path(__file__).parents[4]
-PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 CODE = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
@@ -44,9 +44,10 @@ def raised() -> set[str]:
 
 
 def listed(heading: str) -> list[str]:
-    """First cells of the rows below a heading."""
+    """What the first cells of the rows below a heading name."""
     part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(r"^\| `?([\w.]+)`? \|", part, re.MULTILINE)
+    cells = re.findall(r"^\| ((?:`?[\w.]+`?(?:, )?)+) \|", part, re.MULTILINE)
+    return [name.strip("`") for cell in cells for name in cell.split(", ")]
 
 
 def test_every_code_of_a_refused_message_is_told() -> None:
@@ -64,7 +65,7 @@ def test_every_exit_status_is_told() -> None:
 
 
 def test_every_key_that_a_wait_names_is_one() -> None:
-    for cell in re.findall(r"`([a-z_]+(?:\.[a-z_*]+)+)`", PAGE.split("\n## Waits\n")[1]):
+    for cell in re.findall(r"`([a-z_]+(?:\.[a-z_*]+)+)`", PAGE.split("\n## Waits\n")[1].split("\n## ")[0]):
         table: object = RunFile
         *path, last = cell.split(".")
         for name in path:

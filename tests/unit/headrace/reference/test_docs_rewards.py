@@ -23,7 +23,7 @@ from headrace.services.reward.rubric.rubrics import Rubrics, context_of
 from headrace.services.reward.scorers.registry import BUILT_IN, USER
 
 ROOT = Path(__file__).parents[4]
-NAMES = ("rewards", "rewards-yours", "annotation", "judges", "sandbox", "discriminator")
+NAMES = ("rewards", "judges", "sandbox")
 DOCS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?:    .*\n|\n(?=    ))+", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""docs/sizing.md is what the memory plan says now."""
+"""The tables of docs/gpu.md are what the memory plan says now."""
 
 import pytest
 
@@ -17,8 +17,3 @@ def test_a_recipe_fits_and_the_ones_before_it_do_not(memory: int) -> None:
                 order[found[0]] += 1
                 assert found[1] <= memory * GB and found[2] <= sizing_docs._HOST * GB
     assert sum(order.values()) and order["full"]
-
-
-def test_the_page_says_what_has_been_measured() -> None:
-    said = " ".join(sizing_docs.as_markdown().split())
-    assert "on one H200 (29 to 102 GiB) are met within 3%; several GPUs have not been measured" in said
