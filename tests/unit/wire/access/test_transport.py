@@ -15,7 +15,7 @@ from headrace.wire import rpc
 from headrace.wire.access import process, reread
 from headrace.wire.access.certificates import name_of, read_certificates
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
-from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.errors import TransientError
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.authority import certificates, expired
@@ -163,19 +163,6 @@ async def test_an_authority_is_replaced_by_way_of_a_file_with_both(tokens: Path,
         with pytest.raises(RuntimeError, match="NotImplementedError"):
             await register(server.port, Role.ORCHESTRATOR)
         await server.stop(0)
-
-
-async def test_certificates_that_no_peer_takes_are_refused_before_anything_is_served(
-    folder: Path, tmp_path: Path
-) -> None:
-    process.use(Role.TRAINER, tmp_path / "tokens", makes=True, tls=folder / "expired")
-    try:
-        with pytest.raises(ConfigError, match=r"trainer.pem: certificate has expired"):
-            await rpc.serve({}, "127.0.0.1", 0)
-        with pytest.raises(ConfigError, match=r"trainer.pem: certificate has expired"):
-            rpc.channel("127.0.0.1:1")
-    finally:
-        process.forget()
 
 
 async def test_renewed_certificates_are_shown_by_servers_and_channels_that_stay(
