@@ -61,7 +61,7 @@ class _Cancellable:
             if isinstance(error, NoPermissionError):
                 await connection.disconnect(nowait=True)
                 raise ConfigError(
-                    f"the broker's user may not do this: {error}; `headrace broker acl` writes what each role needs"
+                    f"the broker's user may not do this: {error}; grant it, or name another user"
                 ) from error
             raise
         return answer
@@ -111,7 +111,7 @@ def client_of(url: str, *, socket_timeout: float) -> Any:
         max_connections=MAX_CONNECTIONS,
         timeout=CONNECTION_S,
         protocol=2,
-        # Else each connection sends the server the client's name: a command that a user of ours may not run.
+        # Else each connection sends the server the client's name: a command that a user of that server may not run.
         driver_info=None,
     )
     kind = pool.connection_class
