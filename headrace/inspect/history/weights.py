@@ -57,14 +57,6 @@ def weights_sha256(files: list[Path]) -> str:
     return state.hexdigest()
 
 
-def same_layout(files: list[Path], others: list[Path]) -> bool:
-    """Whether both have tensors of the same names, types and shapes. Raises DataError as `weights_sha256`."""
-    one, other = (
-        {name: entry[:2] for path in each for name, entry in _header(path).items()} for each in (files, others)
-    )
-    return one == other
-
-
 def _header(path: Path) -> dict[str, _Entry]:
     """Tensor -> its entry, all of which lie within the file."""
     try:

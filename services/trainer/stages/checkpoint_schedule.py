@@ -86,10 +86,7 @@ class CheckpointSchedule:
         except (OSError, DataError) as error:
             log.error("receipt_not_taken", step=version, error=str(error), effect="the next one covers the same bytes")
             return ""
-        if taken is None:
-            return ""
-        self._ledger.receipt_taken(version, taken.value)
-        return taken.value
+        return "" if taken is None else taken.value
 
     @property
     def is_asked(self) -> bool:

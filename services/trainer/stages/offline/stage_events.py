@@ -37,10 +37,7 @@ class StageEvents:
         except (OSError, DataError) as error:
             log.error("receipt_not_taken", step=step, error=str(error), effect="the next one covers the same bytes")
             return ""
-        if taken is None:
-            return ""
-        self._events.append("receipt_taken", step=step, receipt=taken.value)
-        return taken.value
+        return "" if taken is None else taken.value
 
     def close(self) -> None:
         """Closes the log."""
