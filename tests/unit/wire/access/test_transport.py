@@ -19,7 +19,7 @@ from headrace.wire.errors import TransientError
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.authority import certificates, expired
-from tests.unit.wire.access.test_guard import BASES, DENIED, METHODS, REACHED, SERVICES, bearer
+from tests.unit.wire.access.test_guard import BASES, DENIED, METHODS, SERVICES, bearer
 
 AWAY = grpc.StatusCode.UNAVAILABLE
 
@@ -94,16 +94,6 @@ async def test_a_caller_without_a_certificate_of_the_authority_is_refused_on_eve
     for what, opened in callers.items():
         found = await codes_of(opened, token, methods=every)
         assert set(found.values()) == {AWAY}, (what, found)
-
-
-async def test_a_certificate_and_a_token_of_one_role_call_what_names_it_and_nothing_else(
-    port: int, tokens: Path, folder: Path
-) -> None:
-    for role in (Role.TRAINER, Role.ROLLOUT, Role.ORCHESTRATOR, Role.ENVIRONMENT, Role.VIEWER):
-        found = await codes_of(shows(port, folder / "certs", role), bearer(tokens, role), methods=METHODS)
-        reached = {method for method, code in found.items() if code in REACHED}
-        assert reached == {method for method in METHODS if role in ALLOWED[method]}, role
-        assert {code for method, code in found.items() if method not in reached} <= {DENIED}
 
 
 async def test_a_certificate_of_another_role_than_the_tokens_is_refused_on_every_method(
