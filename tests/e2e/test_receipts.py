@@ -156,7 +156,7 @@ def test_a_rewritten_run_is_found_by_its_chain_or_where_that_is_rewritten_by_a_r
     problems = check_run(copy).problems
     assert problems and all("which the receipt of step" in problem for problem in problems), problems
     (copy / "receipts.jsonl").unlink()
-    take_receipt(copy, step=STEPS, by="command")
+    take_receipt(copy, step=STEPS)
     assert check_run(copy).problems == ()
     (problem,) = check_run(copy, undisturbed_run.verdict["receipt"]).problems
     assert "is none of this run: files that it covered were changed" in problem

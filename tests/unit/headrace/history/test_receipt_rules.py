@@ -10,9 +10,9 @@ from headrace.wire.rundir.receipts import CoveredRange, Receipt, ReceiptLine
 @pytest.fixture
 def whole() -> FoundChain:
     """Two lines: ten bytes of a file, and ten more."""
-    first = ReceiptLine(t=1, step=1, by="trainer", previous="", files={"e": CoveredRange(begin=0, end=10, sha256="x")})
+    first = ReceiptLine(t=1, step=1, previous="", files={"e": CoveredRange(begin=0, end=10, sha256="x")})
     files = {"e": CoveredRange(begin=10, end=20, sha256="y")}
-    second = ReceiptLine(t=2, step=2, by="command", previous="r1", files=files)
+    second = ReceiptLine(t=2, step=2, previous="r1", files=files)
     chained = (Receipt(value="r1", line=first), Receipt(value="r2", line=second))
     return FoundChain(receipts=chained, ranges={(0, "e"): "x", (1, "e"): "y"}, sizes={"e": 20})
 
