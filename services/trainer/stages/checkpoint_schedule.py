@@ -82,14 +82,11 @@ class CheckpointSchedule:
         """Takes a receipt of the run's files; empty if that failed, which is logged and ends nothing."""
         try:
             self._ledger.fence()
-            taken = take_receipt(self._settings.run_dir, step=version, by="trainer")
+            taken = take_receipt(self._settings.run_dir, step=version)
         except (OSError, DataError) as error:
             log.error("receipt_not_taken", step=version, error=str(error), effect="the next one covers the same bytes")
             return ""
-        if taken is None:
-            return ""
-        self._ledger.receipt_taken(version, taken.value)
-        return taken.value
+        return "" if taken is None else taken.value
 
     @property
     def is_asked(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.wire.contracts.codec import GROUP
 from headrace.wire.rpc import channel
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.v1 import reward_pb2, rollout_pb2, trainer_pb2
@@ -21,7 +22,6 @@ from tests.chaos.failpoints.campaign import undisturbed
 from tests.chaos.failpoints.expected import CALLED, CLAIMED, MOVED, SET_ASIDE
 from tests.chaos.failpoints.lives import Lives
 from tests.chaos.failpoints.verdicts import assert_whole
-from tests.e2e.test_doors import addresses
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 STEPS = 40
@@ -66,7 +66,8 @@ async def strike_in_a_call(armed: ArmedRun, method: str) -> None:
     metadata = (("authorization", f"Bearer {(armed.run.run_dir / 'run' / 'tokens' / role).read_text()}"),)
     for _ in range(TRIES):
         with pytest.raises(grpc.aio.AioRpcError):
-            async with channel(addresses(armed.run)[instance]) as opened:
+            process = json.loads(RunPaths(armed.run.run_dir).process(instance).read_text())
+            async with channel(f"unix:{process['grpc_socket']}") as opened:
                 request = request_for(method, armed.run.steps())
                 await opened.unary_unary(method)(request, metadata=metadata, timeout=30)
         if armed.wait_for(name, 1):

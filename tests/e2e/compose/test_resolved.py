@@ -5,15 +5,12 @@ import shlex
 
 import pytest
 
-from headrace.wire.streams.redis import GRANTS
 from tests.e2e.compose.engine import need_compose
 from tests.e2e.compose.resolved import ROOT, Service, compose, facts, variables
 from tests.e2e.compose.wanted import Facts, wanted
 
 _DEFAULT = tuple(variables()["COMPOSE_PROFILES"].split(","))
 STARTED = [("cpu",), ("gpu",), ("one-gpu",), ("observability",), ("cpu", "environment"), _DEFAULT]
-ADDED = {"HEADRACE_TLS", "HEADRACE_RUN__ID"}
-"""Variables of tls.yml."""
 NODE = {"HEADRACE_NODE", "HEADRACE_RENDEZVOUS"}
 OVERRIDES = {
     "code-rewards.yml": ("cpu", "gpu"),
@@ -96,43 +93,15 @@ def test_a_second_node_is_one_more_trainer() -> None:
 
 
 @pytest.mark.parametrize("profile", OVERRIDES["tls.yml"])
-def test_over_tls_a_service_mounts_its_own_secrets_alone_and_nothing_else_changes(profile: str) -> None:
+def test_over_tls_services_are_told_of_their_certificates_and_nothing_else_changes(profile: str) -> None:
     plain, changed = resolved(profile), resolved(profile, "tls.yml")
-    for name, one in changed.items():
-        of = "operator" if name.startswith("prepare") else name.partition("-")[0]
-        if of in ("prometheus", "dcgm"):
-            continue
-        mounted = {volume["target"]: volume for volume in one["volumes"]}
-        before = {volume["target"]: volume for volume in plain[name]["volumes"]}
-        if name == "setup":
-            added = [mounted.pop(target) for target in sorted(mounted.keys() - before.keys())]
-            urls = {f"/state/urls/{role}": f"{role}-url" for role in GRANTS}
-            wanted_ = urls | {"/state/vault": "vault", "/state/valkey": "valkey-secret"}
-            assert {volume["target"]: volume["source"] for volume in added} == wanted_
-            assert one.pop("command") == [*plain[name].pop("command"), "tls=demo"]
-        else:
-            own = mounted.pop("/run/broker")
-            assert own["source"] == ("valkey-secret" if name == "valkey" else f"{of}-url") and own["read_only"]
-            assert before.pop("/run/broker")["source"] == "broker-secret"
-        assert mounted == before, name
-        told = {key: value for key, value in (one.get("environment") or {}).items() if key in ADDED}
-        run_id = {"HEADRACE_RUN__ID": "demo"} if of == "operator" else {}
-        assert told == ({} if name in ("setup", "valkey") else {"HEADRACE_TLS": "/run/tokens", **run_id}), name
-        if name == "valkey":
-            assert "--tls" in str(one.pop("healthcheck").pop("test")) and plain[name].pop("healthcheck")
-        for side in (one, plain[name]):
-            del side["volumes"]
-            side["environment"] = {
-                key: value for key, value in (side.get("environment") or {}).items() if key not in ADDED
-            }
+    vault = changed["setup"]["volumes"].pop()
+    assert (vault["target"], vault["source"]) == ("/state/vault", "vault")
+    assert changed["setup"].pop("command") == [*plain["setup"].pop("command"), "tls"]
+    assert "--tls" in str(changed["valkey"]["healthcheck"].pop("test")) and plain["valkey"]["healthcheck"].pop("test")
+    for name in changed.keys() - {"setup", "valkey", "prometheus", "dcgm-exporter"}:
+        assert changed[name]["environment"].pop("HEADRACE_TLS") == "/run/tokens", name
     assert changed == plain
-
-
-def test_the_id_of_a_run_over_tls_may_be_another_than_its_folder() -> None:
-    need_compose()
-    found = compose("cpu", "deploy/compose/tls.yml", RUN="Folder", RUN_ID="mine")
-    assert found["setup"]["command"][-1] == "tls=mine"
-    assert found["prepare-cpu"]["environment"]["HEADRACE_RUN__ID"] == "mine"
 
 
 @pytest.mark.parametrize(("profile", "service"), [("cpu", "prepare-cpu"), ("gpu", "prepare")])

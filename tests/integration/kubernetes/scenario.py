@@ -21,11 +21,9 @@ COMPONENT = "app.kubernetes.io/component"
 class Scenario:
     """One namespace: its overlays, and what has become of them."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, *, tls: str = "") -> None:
-        """`tls`: the id of a run over TLS; empty = without."""
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
         self.plane = plane
         self.namespace = namespace
-        self._tls = tls
         self._folder = folder.resolve()
         self.secrets = self._folder / "secrets"
 
@@ -36,21 +34,16 @@ class Scenario:
     def overlay(self, name: str, **more: Any) -> Path:
         """A folder with an overlay above the shipped one of that name; `more` is added to its kustomization."""
         if not self.secrets.is_dir():
-            self.make_secrets()
+            make_secrets(self.secrets)
         folder = self._folder / f"{name}-{len(list(self._folder.iterdir()))}"
         folder.mkdir()
         # Kustomize takes no absolute paths.
-        over_tls = [os.path.relpath(KUBERNETES / "components" / "mutual-tls", folder)] if self._tls else []
-        components = [*over_tls, f"../{self.secrets.name}", *more.pop("components", ())]
+        components = [f"../{self.secrets.name}", *more.pop("components", ())]
         below = os.path.relpath(KUBERNETES / "overlays" / name, folder)
         (folder / "kustomization.yaml").write_text(
             yaml.safe_dump({"namespace": self.namespace, "resources": [below], "components": components, **more})
         )
         return folder
-
-    def make_secrets(self) -> None:
-        """Runs the script of docs/kubernetes.md, for the first time or again."""
-        make_secrets(self.secrets, *(("--tls", self._tls) if self._tls else ()))
 
     def apply(self, name: str, **more: Any) -> None:
         """`kubectl apply -k` of such an overlay."""

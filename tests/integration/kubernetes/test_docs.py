@@ -70,7 +70,7 @@ def test_the_components_of_episodes_join_an_overlay_of_one_node(my_run):
 @pytest.mark.parametrize("overlay", ["cpu", "single-node-gpu", "cluster"])
 def test_the_components_of_tls_stand_above_any_overlay(my_run, overlay):
     own, of_cert_manager = [text for text in YAML if "components/mutual-tls\n" in text]
-    lines = dict.fromkeys(re.findall(r"^\$ deploy/kubernetes/secrets\.sh (.* --tls .*)$", TEXT, re.M))
+    lines = dict.fromkeys(re.findall(r"^\$ deploy/kubernetes/secrets\.sh (.* --tls\b.*)$", TEXT, re.M))
     (first, *options), (second, *more) = [line.split() for line in lines]
     assert first == second == "my-run/secrets"
     for components, given in ((own, options), (of_cert_manager, more)):
