@@ -143,13 +143,13 @@ def token_total(score: Score) -> float:
     return 0.0 if score.token_scores is None else float(np.nansum(score.token_scores, dtype=np.float64))
 
 
-def step_scores(group: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
-    """[tokens] each: what the trained tokens of one group's rollouts earned; NaN = the token has no score."""
+def step_scores(rollouts: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
+    """[tokens] each: what the trained tokens of rollouts earned; NaN = the token has no score."""
     return [
         np.full(len(rollout.trained), np.nan, np.float32)
         if rollout.token_scores is None
         else rollout.token_scores[rollout.trained]
-        for rollout in group
+        for rollout in rollouts
     ]
 
 

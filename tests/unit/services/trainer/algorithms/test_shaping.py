@@ -1,4 +1,3 @@
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +18,3 @@ def test_longer_is_never_better_and_the_worst_is_the_factor(lengths, buffer, fac
     )
     assert (penalty.diff() <= 0).all()
     assert ((penalty <= 0) & (penalty >= -factor * (1 + 1e-6))).all()
-
-
-def test_a_buffer_that_is_no_part_of_the_length_is_refused():
-    for buffer in (0, 101):
-        with pytest.raises(ValueError, match="buffer"):
-            overlong_penalty(torch.tensor([1]), max_tokens=100, buffer=buffer, factor=1.0)

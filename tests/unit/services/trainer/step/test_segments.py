@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headrace.services.trainer.algorithms.aggregation import AGGREGATIONS
+from headrace.services.trainer.algorithms.names import AGGREGATIONS
 from headrace.services.trainer.step.batch import assemble, batch_metrics, micro_batch
 from headrace.wire.contracts import (
     EnvironmentTask,

@@ -4,10 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headrace.services.trainer.algorithms.aggregation import AGGREGATIONS
+from headrace.services.trainer.algorithms.names import AGGREGATIONS
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.step.batch import assemble, batch_metrics

@@ -11,7 +11,8 @@ import torch
 from headrace.services.trainer.algorithms.recipes import recipes
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.model.model import Policy, ValueModel
 from headrace.services.trainer.step.batch import assemble
