@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -74,6 +74,12 @@ class Signals:
     old: Float[Tensor, " tokens"] | None = None
     reference: Float[Tensor, " tokens"] | None = None
     """Logprobs under the reference."""
+    columns: tuple[Mapping[str, Any], ...] = ()
+    """[groups] The other columns of each prompt's row in the data, such as a difficulty: JSON values.
+
+    Empty, or of rows without any, where the signals are made up: by a test, and at the start to check a function of
+    your own. Read them with `get` and a default.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

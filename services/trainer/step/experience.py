@@ -85,6 +85,7 @@ def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | Non
         values=None if values is None else quantile_mean(values),
         old=old,
         reference=reference,
+        columns=batch.columns,
     )
     estimate = config.algorithm.estimate(signals)
     advantages, returns = estimate.advantages, estimate.returns

@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from headrace.services.trainer.algorithms.registry import Need, build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import group_problem
 from headrace.wire.errors import ConfigError
+from tests.unit.services.trainer.builders import scored_group
+from tests.unit.services.trainer.step.test_updates import how, run
 
 SHAPE = BatchShape(groups=3, group_size=4, longest=9)
 HEAD = "import torch\nfrom headrace.services.trainer.algorithms.algorithm import Estimate, PolicyLoss\n"
@@ -165,6 +168,21 @@ def test_what_an_own_advantage_needs_is_what_it_gets(module):
     check_advantage(f"{name}:estimate", needs=needs, anchor="proximal", kl_in="reward", kl_coef=0.1)
     with pytest.raises(ConfigError, match="AssertionError"):
         check_advantage(f"{name}:estimate")
+
+
+def test_an_own_advantage_reads_the_columns_of_its_prompts_row(module):
+    name = module("""
+        def estimate(signals):
+            hard = torch.tensor([row.get("difficulty", 1.0) for row in signals.columns], dtype=torch.float64)
+            of_rollouts = signals.rewards * hard.repeat_interleave(torch.tensor(signals.group_sizes))
+            return Estimate(advantages=of_rollouts.repeat_interleave(signals.lengths))
+    """)
+    check_advantage(f"{name}:estimate")
+    groups = [scored_group(index, rewards=[1, 0, 0, 1]) for index in range(2)]
+    prompts = [replace(one.group.prompt, columns={"difficulty": 2.0 + n}) for n, one in enumerate(groups)]
+    rows = [replace(one, group=replace(one.group, prompt=own)) for one, own in zip(groups, prompts, strict=True)]
+    _, outcome = run(how(advantage=f"{name}:estimate"), groups=rows)
+    assert outcome.advantages == pytest.approx((2, 0, 0, 2, 3, 0, 0, 3))
 
 
 def test_a_critic_must_be_told_what_to_learn(module):
