@@ -108,8 +108,8 @@ class GroupScorer:
 class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
     """Implements the service of `proto/wire/v1/reward.proto`."""
 
-    def __init__(self, scorer: GroupScorer, turns: RequestLimiter) -> None:
-        self._scorer, self._turns = scorer, turns
+    def __init__(self, scorer: GroupScorer, limiter: RequestLimiter) -> None:
+        self._scorer, self._limiter = scorer, limiter
         self._calls = itertools.count(1)
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -119,7 +119,7 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
     async def Score(self, request: pb.ScoreRequest, context: object) -> pb.ScoreResponse:  # noqa: D102
         group = GROUP.from_pb(request.group)
         try:
-            async with self._turns.one():
+            async with self._limiter.one():
                 scores, versions = await self._scorer.score(group, f"call {next(self._calls)}", patient=False)
         except ScorerOutageError as error:
             raise TransientError(str(error)) from error

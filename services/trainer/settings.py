@@ -5,9 +5,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import critic_problem
 from headrace.services.trainer.config.discriminator import DiscriminatorTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.wire.settings import ServiceSettings, Table
 

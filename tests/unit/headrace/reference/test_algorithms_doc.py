@@ -8,9 +8,11 @@ import pytest
 from headrace.reference.algorithm_docs import written
 from headrace.reference.algorithms import as_markdown, describe
 from headrace.services.trainer.algorithms.names import KL_ESTIMATORS
-from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_LOSSES
+from headrace.services.trainer.algorithms.options import CorrectionTable
 from headrace.services.trainer.algorithms.recipes.corrections import CORRECTIONS
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CorrectionTable, CriticTable
+from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.config.keys import CriticTable
 
 ROOT = Path(__file__).parents[4]
 DOC = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
