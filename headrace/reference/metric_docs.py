@@ -34,7 +34,7 @@ Every service serves Prometheus metrics at `/metrics` of its HTTP port, beside `
 - A step reports more values than there are gauges here: all are in `RUN/metrics.jsonl`. The pages
   [dashboard](dashboard.md#how-fast-a-step-was) and [GPUs](gpu.md#mfu) define tokens a second, MFU and peak memory.
 
-`deploy/prometheus/` has the scrape config and the alerts ([runbook](runbook.md)), `deploy/grafana/` three dashboards.
+`deploy/prometheus/` has the scrape config and the alerts ([runbook](runbook.md)), `deploy/grafana/` two dashboards.
 To scale rollout replicas: `sum(headrace_rollout_groups_in_flight) / sum(headrace_rollout_groups_capacity)` is 1 when
 all are full, and `headrace_orchestrator_stream_lag_entries{stream="prompts"}` counts prompts that no replica has taken.
 """

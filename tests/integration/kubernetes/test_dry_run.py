@@ -30,7 +30,7 @@ OBJECTS = {
     "base+reward-sandbox": 48,
     "base+kueue": 48,
     "base+monitoring": 52,
-    "base+grafana": 51,
+    "base+grafana": 50,
     "base+sandbox-gvisor": 48,
     "base+tls": 50,
     "base+everything": 70,
