@@ -85,6 +85,12 @@ _REPLICAS = Row(
         unit="s",
     ),
     Panel(
+        "Publications by outcome",
+        "Replicas that committed, or the phase that they missed.",
+        rate("headrace_orchestrator_publication_outcomes_total", "outcome", "{{outcome}}", where=RUN),
+        unit="ops",
+    ),
+    Panel(
         "Failed updates",
         "Weights that failed their proof, or were given up, by replica.",
         increase(
@@ -228,6 +234,14 @@ _ROOM = Row(
         unit="percentunit",
         low=0,
         high=1,
+    ),
+    Panel(
+        "Last XID",
+        "Number of the driver's last error; 0 = none. HeadraceGpuError reports new ones.",
+        _gpu("DCGM_FI_DEV_XID_ERRORS"),
+        unit="none",
+        low=0,
+        bad_above=1,
     ),
 )
 

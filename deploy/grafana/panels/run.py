@@ -75,8 +75,11 @@ _LEARNING = Row(
     ),
     Panel(
         "Completion length",
-        "Mean tokens of a completion in the batch.",
-        of_run("headrace_trainer_completion_length_mean_tokens"),
+        "Tokens, trained and arrived. Trained below arrived: the bound on staleness filters by length.",
+        of_run("headrace_trainer_trained_length_mean_tokens", "trained, mean"),
+        of_run("headrace_trainer_arrived_length_mean_tokens", "arrived, mean"),
+        of_run("headrace_trainer_trained_length_max_tokens", "trained, longest"),
+        of_run("headrace_trainer_arrived_length_max_tokens", "arrived, longest"),
         unit="none",
     ),
 )
