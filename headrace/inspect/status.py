@@ -27,7 +27,6 @@ from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
 from headrace.wire.rundir.receipts import Receipt, last_receipt
 
-_USUAL = Path("runs")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -132,7 +131,7 @@ def look_where(run_dir: Path | None, url: str, token_file: Path | None = None) -
     """
     if url:
         return look_at(find_client(run_dir, url, token_file))
-    return look(run_dir or the_live_run(_USUAL), token_file)
+    return look(run_dir or the_live_run(), token_file)
 
 
 def _status(client: OrchestratorClient) -> RunStatus:

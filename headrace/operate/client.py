@@ -21,7 +21,6 @@ from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.urls import is_internal
 
 _TIMEOUT_S = 30.0
-_USUAL = Path("runs")
 _REFUSED = {400, 404, 409, 413, 422}
 _DENIED = {401, 403}
 
@@ -109,7 +108,7 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"--url {url!r} is not like http://host:port")
         return OrchestratorClient(f"{parts.scheme}://{parts.netloc}", read_token_file(token_file))
-    folder = run_dir or the_live_run(_USUAL)
+    folder = run_dir or the_live_run()
     if not is_alive(folder):
         raise ConfigError(
             f"no run is alive in {folder} on this machine: continue one with `headrace train --resume`; for a run "
