@@ -162,12 +162,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=ROOT / "docs")
-    parser.add_argument("--keep", type=Path, help="the runs stay in this new folder")
     parser.add_argument("--json", action="store_true", help="the last line is the result")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(recipes())
     with tempfile.TemporaryDirectory(prefix="headrace-algorithms-") as folder:
-        result = measure(names, steps=options.steps, seed=options.seed, folder=options.keep or Path(folder))
+        result = measure(names, steps=options.steps, seed=options.seed, folder=Path(folder))
     write(result, options.output)
     print(json.dumps(result) if options.json else table(result))
     raise SystemExit(any(run.get("gain", 0.0) <= 0 for run in result["runs"]))

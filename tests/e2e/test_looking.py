@@ -213,7 +213,7 @@ def test_bad_places_are_told(ended: TinyRun, tmp_path: Path, monkeypatch: pytest
         assert "is not a run directory" in said(*words, status=2)
     monkeypatch.chdir(tmp_path)
     assert "say which run" in said("status", status=2)
-    assert "no orchestrator answers" in said("status", "--url", "http://127.0.0.1:1", status=1)
+    assert "no answer from" in said("status", "--url", "http://127.0.0.1:1", status=1)
     assert "never issued" in said("explain", "g99999", str(ended.run_dir), status=2)
     assert "two run directories" in said("runs", "compare", str(ended.run_dir), status=2)
 

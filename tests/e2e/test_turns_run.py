@@ -14,6 +14,7 @@ import pytest
 
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.rundir.events import read_events
+from tests.armed import arm
 from tests.e2e.harness import TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -26,8 +27,10 @@ Start = Callable[..., TinyRun]
 def start(tmp_path: Path) -> Iterator[Start]:
     runs: list[TinyRun] = []
 
-    def begin(*arguments: str, replicas: int = 1, steps: int = STEPS) -> TinyRun:
+    def begin(*arguments: str, replicas: int = 1, steps: int = STEPS, dies_in: int = 0) -> TinyRun:
         runs.append(TinyRun(tmp_path / f"run-{len(runs)}", steps=steps, replicas=replicas))
+        if dies_in:
+            runs[-1].environment = arm(tmp_path / "failpoints", "trainer.step.after_step", dies_in - 1)
         runs[-1].start(*arguments)
         return runs[-1]
 
@@ -70,7 +73,7 @@ def test_turns_change_no_bit_whoever_is_killed_between_sleep_and_wake(start: Sta
     plain.finish()
     weights = plain.check()["weights_sha256"]
     assert turns_of(plain) == []
-    run = start(*TURNS, "--trainer.fail-at", "after_step:4")
+    run = start(*TURNS, dies_in=4)
     trainer = freeze_in_its_turn(run)
     # The replica's next life finds the GPU taken, and does not start an engine on it before the trainer lets go.
     before = run.pid("rollout-0")

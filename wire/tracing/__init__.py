@@ -4,7 +4,8 @@ A span is opened where its work is done: `with tracing.span("score", header.trac
 tracing is off that costs a call and nothing is imported. See docs/metrics.md.
 """
 
-from headrace.wire.tracing.spans import OFF, Span, carrier, is_on, record, samples, span, under
+from headrace.wire.tracing.span import OFF, Span
+from headrace.wire.tracing.spans import carrier, is_on, record, samples, span, under
 from headrace.wire.tracing.switch import check_ready, start, stop
 
 __all__ = [

@@ -35,7 +35,6 @@ from headrace.wire.v1 import common_pb2
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 _CONFIG_TABLES = {"model", "batch", "algorithm", "critic", "trainer", "run"}
 _NOT_IN_WEIGHTS = (
-    "fail_at",
     "resume",
     "memory_fraction",
     "peak_tflops",

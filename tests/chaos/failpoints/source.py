@@ -7,7 +7,6 @@ from pathlib import Path
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from headrace.services.trainer.settings import FAIL_POINTS
 from headrace.wire.access.roles import ALLOWED, Role
 from headrace.wire.v1 import orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
 
@@ -103,5 +102,4 @@ _VARIABLE = {
     "rpc.served.": _methods,
     "rpc.before_call.": _requests,
     "rpc.answered.": _requests,
-    "step.": lambda: set(FAIL_POINTS),
 }

@@ -1,4 +1,4 @@
-"""A real Prometheus on a real run: every expression of every panel and rule returns data."""
+"""A real Prometheus on a real run: every panel and recording rule returns data."""
 
 import json
 import time
@@ -49,7 +49,7 @@ def addresses(run: TinyRun) -> dict[str, list[str]]:
 
 
 def test_every_expression_returns_data(server: Prometheus) -> None:
-    left = measured(optional=True)
+    left = measured()
     end = time.monotonic() + DEADLINE_S
     while left and time.monotonic() < end:
         left = [(where, expr) for where, expr in left if not server.query(expr)]
@@ -61,8 +61,7 @@ def test_no_rule_fails_and_no_alert_of_a_run_that_is_well_is_critical(server: Pr
     rules = [rule for group in server.ask("rules")["groups"] for rule in group["rules"]]
     assert rules and not [rule["name"] for rule in rules if rule["health"] != "ok"]
     firing = server.query('ALERTS{alertstate="firing", severity="critical"}')
-    # The judge of the stand-in is made up.
-    assert not [alert["metric"] for alert in firing if alert["metric"]["alertname"] != "HeadraceJudgeFooled"]
+    assert not [alert["metric"] for alert in firing]
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -15,11 +15,14 @@ import numpy as np
 
 from headrace.services.trainer.durability.ledger import common_score
 from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire import failpoints
 from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
+from headrace.wire.journal import BatchRecord, read_journal
 from headrace.wire.rpc import serve
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc
+from tests.armed import arm
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
 from tests.unit.services.trainer.discriminator.test_discriminator import with_reference, write_tokenizer
 
@@ -191,7 +194,7 @@ def settings_for(
     )
 
 
-def one_life(values, stop_at, staleness, orchestrator):
+def one_life(values, stop_at, staleness, points, orchestrator):
     """What a trainer process does here; its streams begin empty each time, as after the loss of the broker."""
     from headrace.services.trainer.distributed.stop import StopSignal
     from headrace.services.trainer.stages.rl import RlStage
@@ -207,6 +210,7 @@ def one_life(values, stop_at, staleness, orchestrator):
     address = "127.0.0.1:9" if absent else Server(servicer).address
     settings = TrainerSettings.model_validate({**values, "orchestrator_address": address})
     configure_logging("trainer", settings.run.id)
+    failpoints.install("trainer", points)
 
     def make_broker():
         broker = MemoryBroker()
@@ -251,12 +255,26 @@ def stop_while_it_waits(stage):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def live(settings, *, stop_at=None, **orchestrator):
-    """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it)."""
+def live(settings, *, stop_at=None, fail_at="", **orchestrator):
+    """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it).
+
+    `fail_at`: `after_journal:3` kills it at that point of step 3, which no former life has journaled.
+    """
+    points = ""
+    if fail_at:
+        point, _, step = fail_at.partition(":")
+        journaled = [
+            item.record.step
+            for item in read_journal(settings.run_dir / "journal")
+            if isinstance(item.record, BatchRecord)
+        ]
+        passes = 0 if point == "mid_checkpoint" else int(step) - 1 - max(journaled, default=0)
+        points = arm(settings.run_dir.parent / "failpoints", f"trainer.step.{point}", passes)[failpoints.VARIABLE]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.integration.trainer.preload", "pandas"])
     process = context.Process(
-        target=one_life, args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness, orchestrator)
+        target=one_life,
+        args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness, points, orchestrator),
     )
     process.start()
     process.join(150)

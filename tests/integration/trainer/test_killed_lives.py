@@ -7,7 +7,6 @@ import pytest
 from pyarrow import parquet
 
 from headrace.services.trainer.durability.checkpoint import load_checkpoint
-from headrace.services.trainer.settings import FAIL_POINTS
 from headrace.wire.journal import DroppedRecord
 from headrace.wire.weights import weights_sha256
 from tests.integration.trainer.harness import DROPPED, exported_sha256, is_flat, live, metrics_lines, settings_for
@@ -24,11 +23,12 @@ def test_the_same_run_again_ends_in_the_same_bits(undisturbed, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", FAIL_POINTS)
+@pytest.mark.parametrize(
+    "point", ["before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish"]
+)
 def test_killed_at_any_point_and_resumed_it_ends_in_the_same_bits(point, undisturbed, tmp_path):
     step = 4 if point == "mid_checkpoint" else 3
-    killed = settings_for(tmp_path, steps=STEPS, fail_at=f"{point}:{step}")
-    assert live(killed) == -signal.SIGKILL
+    assert live(settings_for(tmp_path, steps=STEPS), fail_at=f"{point}:{step}") == -signal.SIGKILL
     resumed = settings_for(tmp_path, steps=STEPS)
     assert live(resumed) == 0
     assert exported_sha256(resumed) == exported_sha256(undisturbed)
@@ -38,7 +38,7 @@ def test_killed_at_any_point_and_resumed_it_ends_in_the_same_bits(point, undistu
 
 def test_killed_at_every_point_in_one_run_it_ends_in_the_same_bits(undisturbed, tmp_path):
     for point in ("after_journal:1", "after_step:2", "mid_checkpoint:4", "after_ack:5", "before_publish:6"):
-        assert live(settings_for(tmp_path, steps=STEPS, fail_at=point, checkpoint_every=4)) == -signal.SIGKILL
+        assert live(settings_for(tmp_path, steps=STEPS, checkpoint_every=4), fail_at=point) == -signal.SIGKILL
     assert live(settings_for(tmp_path, steps=STEPS)) == 0
     assert exported_sha256(settings_for(tmp_path)) == exported_sha256(undisturbed)
 
@@ -52,8 +52,8 @@ def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_
     undisturbed = settings_for(quiet, steps=STEPS, algorithm=dynamic)
     assert live(undisturbed) == 0
     for point in ("after_journal:1", "before_journal:2", "after_step:3", "mid_checkpoint:4", "after_ack:5"):
-        settings = settings_for(killed, steps=STEPS, algorithm=dynamic, fail_at=point)
-        assert live(settings) == -signal.SIGKILL
+        settings = settings_for(killed, steps=STEPS, algorithm=dynamic)
+        assert live(settings, fail_at=point) == -signal.SIGKILL
     assert live(settings_for(killed, steps=STEPS, algorithm=dynamic)) == 0
     assert exported_sha256(settings) == exported_sha256(undisturbed)
     informative = (index for index in itertools.count() if index not in DROPPED and not is_flat(index))
@@ -67,7 +67,7 @@ def test_with_dynamic_sampling_and_a_kill_at_every_point_the_same_groups_end_in_
 def test_killed_before_a_step_with_abstentions_the_next_life_makes_the_same_one(tmp_path):
     undisturbed = settings_for(tmp_path / "undisturbed", steps=4)
     assert live(undisturbed, abstain=True) == 0
-    assert live(settings_for(tmp_path / "killed", steps=4, fail_at="after_ack:3"), abstain=True) == -signal.SIGKILL
+    assert live(settings_for(tmp_path / "killed", steps=4), fail_at="after_ack:3", abstain=True) == -signal.SIGKILL
     settings = settings_for(tmp_path / "killed", steps=4)
     assert live(settings, abstain=True) == 0
     assert exported_sha256(settings) == exported_sha256(undisturbed)
@@ -90,8 +90,8 @@ def adversarial(tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.parametrize("fail_at", ["after_journal:3", "after_step:4", "mid_checkpoint:4", "before_publish:6"])
 def test_killed_anywhere_the_discriminator_ends_with_the_same_weights(adversarial, tmp_path, fail_at):
-    killed = settings_for(tmp_path, steps=STEPS, discriminator=ADVERSARY, fail_at=fail_at)
-    assert live(killed) == -signal.SIGKILL
+    killed = settings_for(tmp_path, steps=STEPS, discriminator=ADVERSARY)
+    assert live(killed, fail_at=fail_at) == -signal.SIGKILL
     settings = settings_for(tmp_path, steps=STEPS, discriminator=ADVERSARY)
     assert live(settings) == 0
     assert exported_sha256(settings) == exported_sha256(adversarial)

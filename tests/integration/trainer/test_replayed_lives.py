@@ -20,7 +20,7 @@ from tests.integration.trainer.lives import STEPS, facts, trained
 )
 def test_a_former_lifes_weights_are_compared_where_both_digests_are_of_one_algorithm(tmp_path, then, now, told):
     settings = settings_for(tmp_path, steps=4, checkpoint_every=2)
-    assert live(settings_for(tmp_path, steps=4, checkpoint_every=2, fail_at="before_publish:3"), digests=then) < 0
+    assert live(settings, fail_at="before_publish:3", digests=then) < 0
     known = [r.weights_digest for r in facts(settings) if isinstance(r, StepDoneRecord)]
     assert len(known) == 3 and all((":" in digest) == (then != "old") for digest in known)
     assert live(settings, digests=now) == 0
@@ -35,11 +35,10 @@ def test_off_policy_a_replay_gives_the_weights_that_were_journaled_wherever_it_w
     aged = {"aged": stale == "mask"}
     how = {"steps": STEPS, "staleness": 1, "stale": stale, "checkpoint_every": 4}
     for point in ("after_journal:1", "before_journal:2", "after_step:3", "mid_checkpoint:4", "after_ack:5"):
-        assert live(settings_for(tmp_path, **how, fail_at=point), **aged) == -signal.SIGKILL
-    settings = settings_for(tmp_path, **how, fail_at="before_publish:6")
-    assert live(settings, **aged) == -signal.SIGKILL
-    known = [r.weights_digest for r in facts(settings) if isinstance(r, StepDoneRecord)]
+        assert live(settings_for(tmp_path, **how), fail_at=point, **aged) == -signal.SIGKILL
     settings = settings_for(tmp_path, **how)
+    assert live(settings, fail_at="before_publish:6", **aged) == -signal.SIGKILL
+    known = [r.weights_digest for r in facts(settings) if isinstance(r, StepDoneRecord)]
     assert live(settings, **aged) == 0
     # Each life says if what it replays differs from what the journal knows.
     log = (tmp_path / "trainer.log").read_text()

@@ -43,7 +43,7 @@ def test_a_resume_at_the_last_step_does_no_step(undisturbed, tmp_path):
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed, tmp_path):
-    assert live(settings_for(tmp_path, steps=STEPS, fail_at="after_step:5")) == -signal.SIGKILL
+    assert live(settings_for(tmp_path, steps=STEPS), fail_at="after_step:5") == -signal.SIGKILL
     settings = settings_for(tmp_path, steps=STEPS)
     path = settings.run_dir / "checkpoints" / "step-000004" / "optimizer.safetensors"
     data = bytearray(path.read_bytes())
