@@ -11,10 +11,9 @@ ALONE_PY = Path(__file__).with_name("alone.py")
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """What `alone.py` does as a service, with the folder of its failpoints."""
+    """What `alone.py` does, with the folder of its failpoints."""
 
     points: Path
-    service: str
 
     def __post_init__(self) -> None:
         for kind in ("armed", "reached", "struck"):
@@ -22,12 +21,12 @@ class Lives:
 
     def run(self, *arguments: str) -> int:
         """The exit status of one life."""
-        command = [sys.executable, str(ALONE_PY), str(self.points), self.service, *arguments]
+        command = [sys.executable, str(ALONE_PY), str(self.points), *arguments]
         return subprocess.run(command, timeout=120, check=False).returncode
 
     def killed_at(self, point: str, *arguments: str) -> bool:
         """Whether a life was killed at the point."""
-        name = f"{self.service}.{point}"
+        name = f"reward.{point}"
         (self.points / "armed" / name).write_text("0")
         return self.run(*arguments) == -signal.SIGKILL and (self.points / "struck" / name).exists()
 

@@ -1,9 +1,7 @@
 """A run whose services reach each other through proxies, restarted as Compose does it (`restart: unless-stopped`)."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from headrace.wire.entry import REFUSED
@@ -19,25 +17,14 @@ _AGAIN_S = 0.5
 class ProxiedRun(Apart):
     """The services of a run, and the proxies between them; nothing else supervises the processes."""
 
-    def __init__(
-        self,
-        run: TinyRun,
-        folder: Path,
-        *,
-        steps: int,
-        plays: bool = False,
-        variables: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-    ) -> None:
-        """`steps`: of the run; `plays`: its rows are played; `variables`: of a service's environment."""
-        super().__init__(run, folder, plays=plays)
-        self.variables = variables
+    def __init__(self, run: TinyRun, folder: Path, *, steps: int) -> None:
+        super().__init__(run, folder)
         self.proxies: dict[str, FaultProxy] = {}
-        self.restarts: dict[str, int] = {}
         self._steps = steps
 
     def spawn_all(self) -> None:
         for service in self.services:
-            self.spawn(service, self.variables.get(service, {}))
+            self.spawn(service, {})
 
     def strike(self, border: str, fault: Fault, seconds: float) -> None:
         """Waits for a further step, and sets a fault for some time."""
@@ -82,9 +69,8 @@ class ProxiedRun(Apart):
         for service, process in self.processes.items():
             if process.poll() is not None and (service, process.returncode) != ("trainer", 0):
                 assert process.returncode != REFUSED, self.log(service).read_text()[-2500:]
-                self.restarts[service] = self.restarts.get(service, 0) + 1
                 time.sleep(_AGAIN_S)
-                self.spawn(service, self.variables.get(service, {}))
+                self.spawn(service, {})
 
     def close(self) -> None:
         super().close()
