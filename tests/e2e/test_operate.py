@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -161,13 +160,6 @@ def test_generate_asks_the_live_run(live: TinyRun) -> None:
     found = headrace("generate", live.run_dir, "--prompt", "12+34=", "--max-tokens", 4, "--temperature", 0)
     assert found["object"] == "chat.completion"
     assert said("generate", *behind(live), "--prompt", "1+1=").endswith("\n")
-
-
-@pytest.mark.long
-def test_a_live_run_is_exported_and_replayed_without_a_word_to_it(live: TinyRun, tmp_path: Path) -> None:
-    found = headrace("replay", live.run_dir, "--out", tmp_path / "replay")
-    assert found["differs_from"] is None and found["as_in_run"] >= 1
-    assert headrace("export", live.run_dir, "--out", tmp_path / "model")["step"] >= 3
 
 
 def test_an_ended_run_says_that_it_is_over(ended: TinyRun) -> None:
