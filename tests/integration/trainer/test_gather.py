@@ -1,4 +1,4 @@
-"""A trainer of 1, 2 and 3 ranks: FSDP2 shards become one snapshot on rank 0, and travel on from there."""
+"""A trainer of two ranks: FSDP2 shards become one snapshot on rank 0, and travel on from there."""
 
 import os
 import re
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 import torch
 
 from headrace.wire.weights import CollectiveGroup, allocate, bucket_digest, make_snapshot, open_store
@@ -17,11 +16,9 @@ from tests.unit.services.trainer.builders import tiny_model
 
 
 @contextmanager
-def started(
-    folder: Path, ranks: int, port: int, late: int = -1, dtype: str = "float32"
-) -> Iterator[list[subprocess.Popen[str]]]:
+def started(folder: Path, ranks: int, port: int, late: int = -1) -> Iterator[list[subprocess.Popen[str]]]:
     """Ranks that have ended when the block has."""
-    processes = start(folder, ranks, port, late, dtype)
+    processes = start(folder, ranks, port, late)
     try:
         yield processes
     finally:
@@ -30,8 +27,8 @@ def started(
             process.communicate(timeout=10)
 
 
-def start(folder: Path, ranks: int, port: int, late: int, dtype: str) -> list[subprocess.Popen[str]]:
-    arguments = [str(folder / "store"), str(port), str(late), dtype]
+def start(folder: Path, ranks: int, port: int, late: int) -> list[subprocess.Popen[str]]:
+    arguments = [str(folder / "store"), str(port), str(late), "bfloat16"]
     # Torch's elastic launcher sets it; without the setting rank 0's own store would never listen.
     environment = os.environ | {"TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
     return [
@@ -46,18 +43,10 @@ def start(folder: Path, ranks: int, port: int, late: int, dtype: str) -> list[su
     ]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "dtype"),
-    [
-        pytest.param(1, "float32", marks=pytest.mark.long),
-        (2, "bfloat16"),
-        pytest.param(3, "float32", marks=pytest.mark.long),
-    ],
-)
-def test_shards_become_one_snapshot_and_arrive_whole(tmp_path: Path, ranks: int, dtype: str) -> None:
-    expected = make_snapshot(tiny_model().named_parameters(), dtype=getattr(torch, dtype), bucket_bytes=BUCKET)
+def test_shards_become_one_snapshot_and_arrive_whole(tmp_path: Path) -> None:
+    expected = make_snapshot(tiny_model().named_parameters(), dtype=torch.bfloat16, bucket_bytes=BUCKET)
     _store, port = open_store("127.0.0.1")
-    with started(tmp_path, ranks, port, dtype=dtype) as processes:
+    with started(tmp_path, 2, port) as processes:
         assert processes[0].stdout is not None
         if processes[0].stdout.readline() != "ready\n":
             raise AssertionError("".join(one.communicate(timeout=120)[1][-3000:] for one in processes))
@@ -67,7 +56,7 @@ def test_shards_become_one_snapshot_and_arrive_whole(tmp_path: Path, ranks: int,
             group.broadcast(bucket, 20.0)
         group.abort()
         found = [process.communicate(timeout=60) for process in processes]
-        assert [process.returncode for process in processes] == [0] * ranks, [errors[-2000:] for _, errors in found]
+        assert [process.returncode for process in processes] == [0, 0], [errors[-2000:] for _, errors in found]
     assert found[0][0].strip() == expected.plan.weights_digest
     assert len(buckets) > 1
     assert [bucket_digest(bucket) for bucket in buckets] == [bucket.digest for bucket in expected.plan.buckets]

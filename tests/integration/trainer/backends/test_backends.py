@@ -116,13 +116,6 @@ def test_two_ranks_have_the_gradient_of_one_device_for_every_micro_batch_size(wo
     assert_close(found, single(cases.gradients, dtype=torch.float32)[1], 1e-5)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["fsdp2", "zero2", "zero3"])
-def test_three_ranks_have_the_gradient_of_one_device_for_every_micro_batch_size(worlds, single, name):
-    _, found = worlds.three(f"{name}-gradients")
-    assert_close(found, single(cases.gradients, dtype=torch.float32)[1], 1e-5)
-
-
 @some("offline", "fsdp2", "zero3")
 def test_ranks_tell_the_work_of_one_device_and_the_largest_peak_of_any(worlds, single, name):
     told, alone = worlds.two(name)[0]["told"], single(cases.offline)[0]["told"]
@@ -174,15 +167,6 @@ def test_a_frozen_model_is_sharded_and_takes_other_weights(worlds, single):
     expected, _ = single(cases.frozen)
     assert_same_numbers(numbers["seen"], expected["seen"])
     assert abs(numbers["seen"][0] - numbers["seen"][1]) > 1e-3
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in cases.CASES if "resume" in name])
-def test_three_ranks_go_on_from_what_two_saved_with_another_backend(worlds, name):
-    saved_numbers, saved = worlds.two(f"{name.rpartition('-')[2]}-save")
-    numbers, tensors = worlds.three(name)
-    assert_same_numbers(numbers["seen"], saved_numbers["seen"])
-    assert_close(tensors, saved, 1e-5)
 
 
 @some("save", "fsdp2", "zero2", "zero3")
@@ -238,22 +222,6 @@ def test_compiled_layers_take_the_same_step_and_are_no_longer_sped_up():
     )
     found, expected = (work.gradient(backend, 16) for backend in (compiled, plain))
     assert_close(found, expected, 1e-5)
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_the_first_batch_has_no_program_of_its_own():
-    """It would compute other last bits than the program of all later ones, and a resumed run has another first."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    module = work.policy()
-    SingleDevice(module, options=work.options("single", compiled=True))
-    programs = []
-    for rows, tokens in ((4, 9), (2, 23), (3, 17)):
-        module.model(input_ids=torch.ones(rows, tokens, dtype=torch.long), use_cache=False)
-        programs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-    assert programs == [1, 1, 1]
 
 
 @pytest.mark.long
