@@ -279,27 +279,6 @@ async def test_a_turn_on_a_replica_that_hangs_moves_when_the_orchestrator_lists_
         assert len(hung.asked) == 1 and other.asked[0] == hung.asked[0]
 
 
-async def test_a_turn_over_its_deadline_ends_the_episode_as_time(tmp_path: Path) -> None:
-    async with stage(tmp_path, counting, environment="games:Adder") as it:
-        it.replicas["rollout-0"].late = True
-        rollout = await play(it, played(SUM))
-        assert rollout.finish_reason is FinishReason.TIME and rollout.must_abstain and not len(rollout.token_ids)
-        assert rollout.episode is not None
-        assert rollout.episode.error == "environment.turn_s = 100 passed on rollout-0: turn 0 of the policy"
-
-
-async def test_a_full_replica_is_asked_again_until_it_has_room(tmp_path: Path) -> None:
-    refused = []
-
-    def full(text: str, request: pb.SampleRequest) -> str | None:
-        refused.append(request.turn)
-        return None if len(refused) < 4 else "46"
-
-    async with stage(tmp_path, full, environment="games:Adder") as it:
-        rollout = await play(it, played(SUM))
-        assert rollout.finish_reason is FinishReason.STOP and refused == [0, 0, 0, 0]
-
-
 async def test_an_episode_waits_for_weights_that_are_new_enough(tmp_path: Path) -> None:
     async with stage(tmp_path, counting, environment="games:Adder") as it:
         playing = asyncio.create_task(play(it, played({"a": 0, "b": 0}, min_version=2)))

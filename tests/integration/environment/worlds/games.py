@@ -109,11 +109,6 @@ def hang() -> str:
         time.sleep(1)
 
 
-def leave_behind() -> str:
-    """Starts a process that outlives it; returns its number."""
-    return str(subprocess.Popen(["sleep", "300"], start_new_session=True).pid)
-
-
 def spin() -> str:
     """Uses a CPU, and never returns."""
     while True:
