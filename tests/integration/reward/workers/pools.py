@@ -11,10 +11,6 @@ from headrace.services.reward.workers.pool import WorkerPool
 
 HERE = Path(__file__).parent
 both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "forked"])
-forked_first = pytest.mark.parametrize(
-    "fork", [pytest.param(False, marks=pytest.mark.long), True], ids=["spawned", "forked"]
-)
-"""For what a child does, or what is done to it: alike however it was started, and a start takes seconds."""
 
 
 @asynccontextmanager

@@ -12,23 +12,21 @@ import pytest
 from headrace.services.reward.scorer import ScorerDownError
 from headrace.services.reward.workers.errors import JobDiedError, JobLostError, JobTimeoutError
 from headrace.wire.errors import ConfigError
-from tests.integration.reward.workers.pools import HERE, a_pool, both_ways, forked_first, is_alive, parent_of
+from tests.integration.reward.workers.pools import HERE, a_pool, both_ways, is_alive, parent_of
 from tests.waiting import until_async
 
 
-@forked_first
-async def test_a_killed_job_takes_what_it_started_with_it(fork: bool, tmp_path: Path) -> None:
-    async with a_pool(deadline_s=2.0, fork=fork) as pool:
+async def test_a_killed_job_takes_what_it_started_with_it(tmp_path: Path) -> None:
+    async with a_pool(deadline_s=2.0, fork=True) as pool:
         with pytest.raises(JobTimeoutError):
             await pool.run({"do": "leave_a_child", "file": str(tmp_path / "pid")})
         other = int((tmp_path / "pid").read_text())
         await until_async(lambda: not is_alive(other))
 
 
-@forked_first
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
-async def test_a_child_that_dies_of_its_job_says_how_and_is_replaced(fork: bool, name: str) -> None:
-    async with a_pool(fork=fork) as pool:
+async def test_a_child_that_dies_of_its_job_says_how_and_is_replaced(name: str) -> None:
+    async with a_pool(fork=True) as pool:
         with pytest.raises(JobDiedError, match=f"was killed by {name}"):
             await pool.run({"do": "die", "signal": name})
         assert (await pool.run({"do": "add", "a": 1}))["sum"] == 1
