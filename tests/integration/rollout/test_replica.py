@@ -188,24 +188,6 @@ async def test_weights_also_come_from_disk(tmp_path: Path) -> None:
         assert await world.state() == ("SERVING", 0)
 
 
-@pytest.mark.long
-async def test_an_abort_after_the_installation_leaves_no_weights_to_serve(tmp_path: Path) -> None:
-    async with replica(tmp_path) as world:
-        before = outcomes("handed_back")
-        await world.publish(0)
-        await world.issue(0, max_tokens=2000)
-        await until_async(lambda: world.pending == 1)
-        snapshot = take(world.model)
-        await world.prepare("p1", 1, snapshot)
-        await world.receive("p1", snapshot)
-        assert (await world.verify("p1")).equal
-        await world.abort("p1")
-        assert await world.state() == ("PENDING_WEIGHTS", 0)
-        await until_async(lambda: outcomes("handed_back") == before + 1)
-        await world.publish(1)
-        await world.rollouts(1)
-
-
 async def test_a_session_nobody_ends_ends_by_its_own_deadline(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         await world.publish(0)
@@ -214,15 +196,6 @@ async def test_a_session_nobody_ends_ends_by_its_own_deadline(tmp_path: Path) ->
         async with asyncio.timeout(20):  # One of the usual length would last longer.
             while await world.state() != ("SERVING", 0):
                 await asyncio.sleep(0.05)
-
-
-async def test_a_new_publication_takes_the_place_of_an_open_one(tmp_path: Path) -> None:
-    async with replica(tmp_path) as world:
-        await world.prepare("p0", 0, take(world.model))
-        await world.publish(1)
-        assert await world.state() == ("SERVING", 1)
-        with pytest.raises(ContractError, match="no open update session"):
-            await world.verify("p0")
 
 
 async def test_a_prompt_ahead_of_the_weights_is_held_then_handed_back(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from headrace.services.rollout.replica.http_server import ReplicaHttpServer
 from headrace.services.rollout.text import TextDecoder
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.model import Policy
-from headrace.services.trainer.publication import checksums
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.service import TrainerServicer
 from headrace.wire import fused_names
@@ -217,63 +216,3 @@ async def test_weights_that_are_damaged_at_first_contact_are_quarantined(stage: 
         server.damaged = False
         assert await stage.publish(6) == {"rollout-0": True} and stage.reported()["proof"] == "proven"
         assert stage.real.folder_read == 1
-
-
-async def test_weights_that_are_damaged_later_are_quarantined(stage: Stage) -> None:
-    async with stage.replica() as server:
-        assert await stage.publish(5) == {"rollout-0": True}
-        server.damaged = True
-        assert await stage.publish(6) == {"rollout-0": False}
-        assert "tensors are not the trainer's" in stage.reported()["reason"] and stage.real.folder_read == 0
-        await until_async(lambda: stage.state() == pb.REPLICA_STATE_QUARANTINED)
-
-
-async def test_of_a_server_that_has_taken_weights_before_nothing_is_concluded(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fused_names, "FUSED", {**fused_names.FUSED, **WRONG})
-    async with stage.replica(version="3.7"):
-        assert await stage.publish(5) == {"rollout-0": True}
-        assert stage.reported()["proof"] == "canary" and "had loaded is not known" in stage.reported()["proof_note"]
-        assert stage.real.folder_read == 0
-
-
-async def test_a_folder_that_cannot_be_read_condemns_nobody(stage: Stage) -> None:
-    async with stage.replica() as server:
-        server.damaged = True
-        for version, damaged in ((5, True), (6, False), (7, True)):
-            weights = stage.folder / "model.safetensors"
-            content = weights.read_bytes()
-            weights.write_bytes(b"\0" * 64)
-            server.damaged = damaged
-            assert await stage.publish(version) == {"rollout-0": version != 7}
-            if version == 5:
-                assert stage.reported()["proof"] == "canary" and "cannot be tried" in stage.reported()["proof_note"]
-            weights.write_bytes(content)
-
-
-async def test_parameters_that_sglang_cannot_hash_are_left_out_and_named(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checksums, "SGL64_MOST_BYTES", 30_000)
-    monkeypatch.setattr(fused_names, "SGL64_MOST_BYTES", 30_000)
-    monkeypatch.setattr(fused_names, "_PADDING_BYTES", 0)
-    async with stage.replica() as server:
-        assert await stage.publish(5) == {"rollout-0": True}
-        large = [f"model.layers.{layer}.mlp.gate_up_proj.weight" for layer in range(2)]
-        asked = [body["skip_tensor_list"] for path, body in server.calls if path == "weights_checker"]
-        assert asked == [large, large]
-        assert stage.reported()["proof"] == "canary" and "too large" in stage.reported()["proof_note"]
-        assert all(name in stage.reported()["proof_note"] for name in large) and stage.real.folder_read == 0
-        # All others are held against the trainer's as ever.
-        server.damaged = True
-        assert await stage.publish(6) == {"rollout-0": False}
-
-
-async def test_a_server_that_refuses_to_hash_serves_and_is_not_called_proven(stage: Stage) -> None:
-    async with stage.replica() as server:
-        server.refuses = True
-        assert await stage.publish(5) == {"rollout-0": True}
-        assert stage.reported()["proof"] == "canary" and "no kernel" in stage.reported()["proof_note"]
-        server.refuses = False
-        assert await stage.publish(6) == {"rollout-0": True} and stage.reported()["proof"] == "proven"
