@@ -89,12 +89,6 @@ def test_it_wants_the_password_and_never_evicts(tmp_path: Path) -> None:
         client.close()
 
 
-def test_it_does_not_start_without_one(tmp_path: Path) -> None:
-    with with_password(tmp_path, "") as (_, process):
-        assert process.wait(60) == 1
-    assert "empty password" in (tmp_path / "log").read_text()
-
-
 def test_over_tls_it_lets_in_the_users_of_the_script_and_nothing_in_plain_text(tmp_path: Path) -> None:
     binary = redis_server()
     secrets, tls = tmp_path / "secrets", tmp_path / "tls"
@@ -147,9 +141,3 @@ def assert_valkey_is_named(port: int, authority: Path) -> None:
     for name in ("valkey", "valkey.headrace.svc"):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
             context.wrap_socket(plain, server_hostname=name).close()
-
-
-def test_over_tls_it_does_not_start_without_users(tmp_path: Path) -> None:
-    with started(tmp_path, {"/run/secrets/broker": tmp_path}, "cpu+mutual-tls") as (_, process):
-        assert process.wait(60) == 1
-    assert "the secret broker has no users.acl" in (tmp_path / "log").read_text()
