@@ -15,9 +15,7 @@ from tests.integration.metrics.expressions import (
     DEPLOY,
     RULES,
     all_expressions,
-    fill_in,
     metric_names,
-    sides,
 )
 from tests.integration.metrics.replayed import engine_names, gpu_names
 
@@ -62,22 +60,6 @@ def test_provisioning_names_what_the_dashboards_use() -> None:
     provider = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/headrace.yml").read_text())["providers"][0]
     assert source["uid"] == "prometheus" and provider["options"]["path"] == "/etc/grafana/dashboards"
     assert {path.name for path in FOLDER.glob("*")} == {*rendered()}
-
-
-def test_sides_are_what_a_condition_compares() -> None:
-    expr = 'a{x="> and"} > on (run) clamp_min(3 * b, 120) and on (run) (c == 1)'
-    assert sides(expr) == ['a{x="> and"}', "clamp_min(3 * b, 120)", "c"]
-    assert sides("sum by (run) (rate(a[5m])) unless on () max(b) == 0") == ["sum by (run) (rate(a[5m]))", "max(b)"]
-    assert metric_names('sum by (run, le) (rate(a_bucket{le="1"}[5m])) / on (run) group_left (x) b:c:d') == {
-        "a_bucket",
-        "b:c:d",
-    }
-
-
-def test_a_variable_that_is_not_defined_is_refused() -> None:
-    assert fill_in('a{run=~"$run"}[$__rate_interval]', ["run"]) == 'a{run=~".*"}[30s]'
-    with pytest.raises(ValueError, match="not defined"):
-        fill_in('a{run=~"$rum"}', ["run"])
 
 
 def _recorded() -> set[str]:
