@@ -1,6 +1,10 @@
 """A worker dies around an operation on its stream that runs reach by chance; its next life ends the group once."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,6 @@ from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import MAX_FAILURES
 from tests import builders
-from tests.chaos.failpoints.lives import Lives
 from tests.valkey import Valkey
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -19,6 +22,35 @@ FAILS = {"stream.before_fail": MAX_FAILURES + 1, "stream.failed": MAX_FAILURES}
 """Point -> calls of a handler that always fails: a failure that was not counted before the death costs one more."""
 HANDS_BACK = ("stream.before_release", "stream.released")
 RENEWS = ("stream.before_renew", "stream.renewed")
+
+
+ALONE_PY = Path(__file__).with_name("alone.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """What `alone.py` does, with the folder of its failpoints."""
+
+    points: Path
+
+    def __post_init__(self) -> None:
+        for kind in ("armed", "reached", "struck"):
+            (self.points / kind).mkdir(parents=True, exist_ok=True)
+
+    def run(self, *arguments: str) -> int:
+        """The exit status of one life."""
+        command = [sys.executable, str(ALONE_PY), str(self.points), *arguments]
+        return subprocess.run(command, timeout=120, check=False).returncode
+
+    def killed_at(self, point: str, *arguments: str) -> bool:
+        """Whether a life was killed at the point."""
+        name = f"reward.{point}"
+        (self.points / "armed" / name).write_text("0")
+        return self.run(*arguments) == -signal.SIGKILL and (self.points / "struck" / name).exists()
+
+    def calls(self) -> int:
+        """How often a handler was called, in all lives."""
+        return (self.points / "calls").read_text().count("\n")
 
 
 @pytest_asyncio.fixture

@@ -1,35 +1,36 @@
 """A run whose services reach the broker, the orchestrator and a judge through a proxy each.
 
-Only the product's own configuration leads there: `--broker`, `--orchestrator` and the URL of `reward_endpoint`.
+Only the product's own configuration leads there: `--broker`, `--orchestrator` and the URL of `reward_endpoint`. Nothing
+supervises the processes but the run itself, which restarts them as Compose does it (`restart: unless-stopped`).
 """
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from headrace.wire.entry import REFUSED
+from tests.chaos.proxy.faults import Fault
 from tests.chaos.proxy.judge import Judge, score
-from tests.chaos.proxy.proxied import ProxiedRun
 from tests.chaos.proxy.proxy import FaultProxy
+from tests.e2e.apart import Apart
 from tests.e2e.harness import TinyRun
 from tests.ports import free_port
 from tests.valkey import Valkey
 
 STEPS = 40
 BROKER, ORCHESTRATOR, JUDGE = "broker", "orchestrator", "judge"
+DEADLINE_S = 180.0
+_AGAIN_S = 0.5
 
 
-class Between(ProxiedRun):
+class Between(Apart):
     """The run, its broker and its judge, and the proxies before them."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        steps: int = STEPS,
-        judged: Callable[[Sequence[int]], float] = score,
-    ) -> None:
+    def __init__(self, folder: Path, *, steps: int = STEPS, judged: Callable[[Sequence[int]], float] = score) -> None:
         """`judged`: what the judge adds to a rollout's reward, of the sample's tokens."""
-        super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder, steps=steps)
+        super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
+        self._steps = steps
         self.valkey = Valkey(folder / "valkey")
         self.judge = Judge(judged)
         self._port = free_port()
@@ -56,15 +57,60 @@ class Between(ProxiedRun):
             orchestrator=f"127.0.0.1:{self.proxies[ORCHESTRATOR].port}",
             port=self._port,
         )
-        self.spawn_all()
+        for service in self.services:
+            self.spawn(service, {})
+
+    def strike(self, border: str, fault: Fault, seconds: float) -> None:
+        """Waits for a further step, and sets a fault for some time."""
+        self.wait_for_steps(1)
+        self.proxies[border].set(fault)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.keep()
+            time.sleep(0.1)
+        hits = self.proxies[border].hits
+        self.proxies[border].set(None)
+        assert hits, f"{fault} met nothing at the border to the {border}"
+
+    def wait_for_steps(self, more: int) -> None:
+        """Until so many further steps are trained; services that end meanwhile are started again."""
+        goal, end = self.run.steps() + more, time.monotonic() + DEADLINE_S
+        while self.run.steps() < goal:
+            assert self.processes["trainer"].poll() != 0, f"ended before step {goal}"
+            assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for step {goal}{self.logs()}"
+            self.keep()
+            time.sleep(0.05)
 
     def finish(self) -> str:
-        """Waits for the end; returns the weights of what `headrace check` found whole."""
+        """Waits for the trainer's end, ends the others; returns the weights of what `headrace check` found whole."""
         self.judge.hurry()
-        weights: str = self.verdict()["weights_sha256"]
+        end = time.monotonic() + DEADLINE_S
+        while self.processes["trainer"].poll() != 0:
+            assert time.monotonic() < end, self.logs()
+            self.keep()
+            time.sleep(0.1)
+        others = [process for service, process in self.processes.items() if service != "trainer"]
+        for process in others:
+            process.terminate()
+        assert [process.wait(60) for process in others] == [0] * len(others), self.logs()
+        found = self.run.check()
+        groups = found["groups"]
+        lost = groups["issued"] - groups["trained"] - sum(groups["dropped"].values()) - groups["open"]
+        assert (lost, groups["trained"]) == (0, self._steps * 4), found
+        weights: str = found["weights_sha256"]
         return weights
+
+    def keep(self) -> None:
+        """Starts services again that have ended; none may have refused its settings."""
+        for service, process in self.processes.items():
+            if process.poll() is not None and (service, process.returncode) != ("trainer", 0):
+                assert process.returncode != REFUSED, self.log(service).read_text()[-2500:]
+                time.sleep(_AGAIN_S)
+                self.spawn(service, {})
 
     def close(self) -> None:
         super().close()
+        for proxy in self.proxies.values():
+            proxy.stop()
         self.valkey.stop()
         self.judge.stop()

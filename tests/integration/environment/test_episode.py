@@ -196,10 +196,9 @@ async def test_a_limit_ends_an_episode_which_is_scored_as_it_stands(
 async def test_what_the_environment_breaks_abstains_and_the_next_episode_is_played(
     tmp_path: Path, config: dict[str, Any], task: dict[str, Any], limits: dict[str, Any], reason: str, words: str
 ) -> None:
-    arguments = {"end": {"how": "kill"}}.get(task.get("prompt", ""), {})
 
     def says(text: str, request: pb.SampleRequest) -> str:
-        call = {"name": task.get("prompt", ""), "arguments": arguments}
+        call = {"name": task.get("prompt", ""), "arguments": {}}
         return f"<tool_call>{json.dumps(call)}</tool_call>" if "again" not in text else "enough"
 
     async with stage(tmp_path, says, limits=limits, slots=1, **config) as it:
@@ -210,7 +209,7 @@ async def test_what_the_environment_breaks_abstains_and_the_next_episode_is_play
             # The call in which it ended is seen, with its arguments and without a result.
             (call,) = [one for one in seen(rollout).messages if one.outcome]
             assert (call.name, call.outcome) == (task["prompt"], "unanswered")
-            assert json.loads(call.arguments) == arguments
+            assert json.loads(call.arguments) == {}
             outcome = "lost" if reason == "tool_lost" else "late" if "tool_s" in limits else "broken_off"
             assert metrics.TOOL_CALLS.labels(task["prompt"], outcome)._value.get() >= 1
             after = await play(it, played({"prompt": "again"}))

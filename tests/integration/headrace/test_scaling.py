@@ -85,16 +85,6 @@ class Stage:
         return asyncio.run(both())
 
 
-def test_the_run_may_end_while_a_replica_drains(tmp_path: Path) -> None:
-    async def script(stage: Stage) -> None:
-        await stage.scale(2)
-        await stage.until_ready("rollout-0", "rollout-1")
-        await stage.scale(1)
-
-    assert Stage(tmp_path, "--ignore-term").play(script).state == "finished"
-    assert not any(is_running(pid) for _, _, pid in marks(tmp_path))
-
-
 def test_bad_requests_are_refused_with_a_reason_and_change_nothing(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         for count, service, reason in (

@@ -106,21 +106,6 @@ def test_a_killed_child_is_started_again_and_the_run_goes_on(tmp_path: Path) -> 
     assert len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("reward", "start")]) == 3
 
 
-def test_a_trainer_that_exits_with_zero_before_the_end_is_started_again(tmp_path: Path) -> None:
-    (tmp_path / "done").touch()
-    plans = orchestra(tmp_path, "--exit-when", str(tmp_path / "done"))
-
-    def act(view: View) -> None:
-        starts = [1 for name, what, _ in marks(tmp_path) if (name, what) == ("trainer", "start")]
-        if len(starts) >= 2:
-            say(tmp_path, "finished")
-
-    # As often as it takes until the orchestrator is up and says so.
-    patience, budget = replace(QUICK, settle_s=0.3), Budget(early_deaths=1000)
-    outcome = run(Supervisor(tmp_path, plans, broker=None, budget=budget, patience=patience), act)
-    assert outcome.state == "finished"
-
-
 def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, reward=("--die-at-start", "1"))
     outcome = run(Supervisor(tmp_path, plans, broker=None, budget=Budget(early_deaths=3), patience=QUICK))
@@ -196,23 +181,6 @@ def test_one_signal_stops_the_trainer_first_and_what_it_leaves_behind(tmp_path: 
     ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
     assert ended[0] == "trainer" and set(ended) == {"trainer", "orchestrator", "reward"}
     until(lambda: not is_running(int(grandchild.read_text())), "the grandchild to be gone")
-
-
-@pytest.mark.parametrize("left", ["stopped", "finished"])
-def test_a_run_that_was_over_goes_on_when_its_trainer_registers(tmp_path: Path, left: str) -> None:
-    plans = orchestra(tmp_path)
-    say(tmp_path, left, incarnation=3)
-    seen: list[str] = []
-
-    def act(view: View) -> None:
-        seen.append(view.status.state if view.status else "")
-        if seen.count(left) == 5:
-            say(tmp_path, "running", incarnation=4)
-        if "running" in seen:
-            say(tmp_path, "stopped", incarnation=4)
-
-    assert run(Supervisor(tmp_path, plans, broker=None, patience=QUICK), act).state == "stopped"
-    assert "running" in seen
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:

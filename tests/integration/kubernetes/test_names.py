@@ -7,7 +7,7 @@ import pytest
 
 from headrace.config.resolve import resolve
 from headrace.wire.environment import NAMES
-from tests.integration.kubernetes.rendered import ALL, COMPONENTS, KUBERNETES, containers, named, pods, render
+from tests.integration.kubernetes.rendered import ALL, containers, named, pods, render
 
 OPTIONAL = {"dashboard-tls"}
 """Made by cert-manager."""
@@ -96,15 +96,3 @@ def test_the_run_file_is_a_config_and_fits_the_pods(name, tmp_path):
     assert config.model.path == Path(f"/runs/models/{told['MODEL']}")
     assert config.run.device == "cuda" and config.rollout.engine == "sglang"
     assert config.trainer.ranks == nodes * gpus["trainer"] and config.rollout.sglang.tp == gpus["rollout"]
-
-
-def test_the_scaler_of_reward_looks_at_the_streams_of_the_run(tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text(named(render("cluster"), "ConfigMap", "run-file")["data"]["run.toml"])
-    (trigger,) = named(render("cluster"), "ScaledObject", "reward")["spec"]["triggers"]
-    assert trigger["metadata"]["stream"] == f"headrace:{{{resolve(file).config.run.id}}}:rollouts"
-    assert trigger["metadata"]["consumerGroup"] == "reward"
-
-
-def test_every_component_is_rendered_by_these_tests():
-    assert {path.name for path in (KUBERNETES / "components").iterdir()} == COMPONENTS.keys() - {"everything"}

@@ -10,14 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 
-from headrace.cli.annotate import live_page
-from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.access.tokens import remove_tokens
 from headrace.wire.environment import inherited
-from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 from tests.annotation import write_run
 from tests.http_tokens import bearer
@@ -75,14 +71,3 @@ def _status(url: str) -> int:
         return httpx.get(f"{url}/readyz", trust_env=False).status_code
     except httpx.TransportError:
         return 0
-
-
-def test_a_live_run_has_its_own_page(tmp_path: Path) -> None:
-    Served(tmp_path)
-    assert live_page(tmp_path) is None
-    lock = RunLock(tmp_path)
-    with pytest.raises(ConfigError, match="just starting"):
-        live_page(tmp_path)
-    (tmp_path / "run" / "orchestrator.json").write_text('{"pid": 1, "http_port": 9}')
-    assert live_page(tmp_path) == "http://127.0.0.1:9/annotate"
-    lock.release()

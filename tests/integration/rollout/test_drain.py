@@ -249,16 +249,3 @@ async def test_only_a_program_of_this_machine_with_a_token_may_ask(tmp_path: Pat
         assert not world.generator.retired
         assert await ask(port, **bearer) == 200
         assert world.generator.retired
-
-
-async def test_the_command_has_the_token_of_its_service_and_says_why_it_is_refused(
-    tmp_path: Path, tokens: Path
-) -> None:
-    async with replica(tmp_path) as (world, port):
-        assert await ask(port) == 401
-        world.engine.may_finish.set()
-        done = await command(tmp_path, port=port)
-        assert (done.returncode, done.stderr) == (0, "") and world.generator.retired
-        (tokens / Role.ROLLOUT).write_text("0" * 64)
-        refused = await command(tmp_path, port=port)
-        assert refused.returncode == 2 and "401" in refused.stderr and "token" in refused.stderr

@@ -20,7 +20,6 @@ from headrace.wire.v1 import trainer_pb2 as pb
 from headrace.wire.v1 import trainer_pb2_grpc
 from headrace.wire.weights import collective
 from tests.integration.trainer.test_publisher import backend, publisher
-from tests.waiting import until
 
 DEADLINE_S = 0.2
 VERSION = 5
@@ -112,12 +111,3 @@ async def test_after_some_that_hang_no_group_is_opened_to_that_replica_and_other
     assert hanging_threads() - before == len(nccl) == MOST_OF_A_REPLICA
     assert counted("joins_total") - total == counted("join_threads") == MOST_OF_A_REPLICA
     assert "a member did not connect" in await office.publish_to("rollout-1")
-
-
-async def test_those_that_return_after_all_count_no_more(office: Office, nccl: list[Hanging]) -> None:
-    for _ in range(MOST_OF_A_REPLICA):
-        await office.publish_to("rollout-0")
-    assert "hang in the trainer" in await office.publish_to("rollout-0")
-    nccl[0].go_on.set()
-    until(lambda: counted("join_threads") == MOST_OF_A_REPLICA - 1)
-    assert "a member did not connect" in await office.publish_to("rollout-0")

@@ -92,15 +92,6 @@ def test_payloads_reach_back_to_the_oldest_checkpoint_kept_and_no_further(undist
     assert payloads == ["000001-00000005.batch", "000001-00000006.batch"]
 
 
-def test_off_policy_no_group_over_the_bound_is_trained(tmp_path):
-    settings = settings_for(tmp_path, steps=5, staleness=2)
-    assert live(settings) == 0
-    lines = metrics_lines(settings)
-    assert max(line["staleness_max"] for line in lines) == 2
-    indices = [index for _, batch in trained(settings) for index in batch]
-    assert len(indices) == len(set(indices)) == 15
-
-
 def test_fenced_it_ends_at_once_and_writes_no_more(tmp_path):
     settings = settings_for(tmp_path, steps=50, checkpoint_every=1000)
     assert live(settings, fence_at=2) == FENCED_EXIT
@@ -109,23 +100,15 @@ def test_fenced_it_ends_at_once_and_writes_no_more(tmp_path):
     assert not (settings.run_dir / "checkpoints").exists() and not (settings.run_dir / "export").exists()
 
 
-def test_without_a_batch_in_time_it_fails_with_a_diagnosis(tmp_path):
-    # Time enough for the three to come, also on a busy machine.
-    settings = settings_for(tmp_path, batch_timeout_s=5.0)
-    starved = settings.model_copy(update={"batch": settings.batch.model_copy(update={"groups": 40})})
-    assert live(starved) == 1
-    text = (tmp_path / "trainer.log").read_text()
-    assert "a batch for step 1: 3 groups are ready, the lowest that have not come are 3, 4" in text
-
-
-def test_time_without_a_replica_does_not_count_against_the_batch(tmp_path):
+def test_without_a_batch_it_fails_with_a_diagnosis_and_time_without_a_replica_does_not_count(tmp_path):
     settings = settings_for(tmp_path, batch_timeout_s=0.5)
     starved = settings.model_copy(update={"batch": settings.batch.model_copy(update={"groups": 40})})
     began = time.monotonic()
     assert live(starved, reports_alone=4) == 1
     # Reports come at once and then every two seconds.
     assert time.monotonic() - began > 4.0
-    assert "a batch for step 1: 3 groups are ready" in (tmp_path / "trainer.log").read_text()
+    text = (tmp_path / "trainer.log").read_text()
+    assert "a batch for step 1: 3 groups are ready, the lowest that have not come are 3, 4" in text
 
 
 def test_over_disk_each_version_is_a_folder_and_old_ones_go(tmp_path):

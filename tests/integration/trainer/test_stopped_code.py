@@ -6,6 +6,7 @@ import sys
 import time
 
 import httpx
+import pytest
 
 from tests.integration.trainer.harness import settings_for
 from tests.ports import free_port
@@ -23,6 +24,7 @@ def until_it_waits_for_the_orchestrator(port: int, seconds: float) -> None:
             doing = repr(error)
 
 
+@pytest.mark.long
 def test_a_signal_before_the_last_step_ends_it_with_the_code_that_was_asked_for(tmp_path):
     port = free_port()
     settings = settings_for(tmp_path, steps=2, ranks=2, orchestrator_timeout_s=300.0).model_copy(
