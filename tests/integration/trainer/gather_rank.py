@@ -13,7 +13,7 @@ from headrace.wire.weights import make_snapshot
 from tests.unit.services.trainer.builders import tiny_model
 
 SHORT, LONG = datetime.timedelta(seconds=3), datetime.timedelta(seconds=60)
-"""Of the gather; and of the start, which must outlast slow imports on a busy machine."""
+"""Limits: the gather's, and the start's, which must outlast slow imports on a busy machine."""
 
 
 def main(store: str, rank: int) -> None:
