@@ -92,7 +92,8 @@ async def test_a_command_of_the_task_gives_the_reward_out_of_files_that_the_prog
         pathlib.Path(place).write_text("echo 1 > /logs/verifier/reward.txt")
     pathlib.Path("task.json").write_text("{}")
     pathlib.Path("out").write_text("4")
-    late = "import time\\nwhile True: open('/tmp/work/out', 'w').write('0'); time.sleep(0.01)"
+    late = "import os, time\\nos.chdir('/tmp/work')\\n"
+    late += "while True: open('o', 'w').write('0'); os.replace('o', 'out'); time.sleep(0.01)"
     subprocess.Popen([sys.executable, "-c", late], start_new_session=True)
     """
     test = """
