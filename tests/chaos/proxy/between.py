@@ -6,8 +6,9 @@ supervises the processes but the run itself, which restarts them as Compose does
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from headrace.wire.entry import REFUSED
 from tests.chaos.proxy.faults import Fault
@@ -27,11 +28,22 @@ _AGAIN_S = 0.5
 class Between(Apart):
     """The run, its broker and its judge, and the proxies before them."""
 
-    def __init__(self, folder: Path, *, steps: int = STEPS, judged: Callable[[Sequence[int]], float] = score) -> None:
-        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        steps: int = STEPS,
+        judged: Callable[[Sequence[int]], float] = score,
+        variables: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens.
+
+        `variables`: of a service's environment, or the broker's.
+        """
         super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
+        self._variables = variables
         self._steps = steps
-        self.valkey = Valkey(folder / "valkey")
+        self.valkey = Valkey(folder / "valkey", variables=variables.get(BROKER, {}))
         self.judge = Judge(judged)
         self._port = free_port()
         self.proxies = {
@@ -58,7 +70,7 @@ class Between(Apart):
             port=self._port,
         )
         for service in self.services:
-            self.spawn(service, {})
+            self.spawn(service, self._variables.get(service, {}))
 
     def strike(self, border: str, fault: Fault, seconds: float) -> None:
         """Waits for a further step, and sets a fault for some time."""
@@ -106,7 +118,7 @@ class Between(Apart):
             if process.poll() is not None and (service, process.returncode) != ("trainer", 0):
                 assert process.returncode != REFUSED, self.log(service).read_text()[-2500:]
                 time.sleep(_AGAIN_S)
-                self.spawn(service, {})
+                self.spawn(service, self._variables.get(service, {}))
 
     def close(self) -> None:
         super().close()
