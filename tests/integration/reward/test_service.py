@@ -125,27 +125,6 @@ async def test_a_group_with_fewer_than_two_scored_rollouts_is_dropped_and_kept_f
     assert len(await stage.broker.live(StreamName.DEAD)) == 1
 
 
-async def test_a_group_without_its_baseline_is_dropped_one_of_a_single_rollout_needs_but_that(down: Down) -> None:
-    stage = Stage(rubrics(scripted("last")))
-    whole = builders.group(0, size=3)
-    sampling = replace(whole.prompt.sampling, greedy_last=1)
-    await add(stage.broker, 0, replace(whole, prompt=replace(whole.prompt, sampling=sampling)))
-    (end,) = await stage.run_until(1)
-    assert isinstance(end.body, Tombstone) and end.body.reason is DropReason.ABSTAINED
-    single = Stage(rubrics(scripted("index")))
-    await add(single.broker, 0, builders.group(0, size=1))
-    (alone,) = await single.run_until(1)
-    assert isinstance(alone.body, ScoredGroup)
-
-
-async def test_an_evaluation_that_nobody_could_score_is_told_not_dropped(down: Down) -> None:
-    stage = Stage(rubrics(scripted("nobody")))
-    await add(stage.broker, 0, builders.group(0), Purpose.EVAL)
-    (end,) = await stage.run_until(1)
-    assert isinstance(end.body, ScoredGroup)
-    assert [score.value for score in end.body.scores] == [None, None]
-
-
 async def test_while_a_scorer_is_down_nothing_is_consumed_and_then_everything_is_scored(down: Down) -> None:
     stage = Stage(rubrics(scripted("down")))
     for index in range(6):

@@ -1,6 +1,5 @@
-"""A replica is frozen by SIGSTOP in each phase: the trainer goes on while it is, and thawed it catches up."""
+"""A replica is killed or frozen in a transfer: the others serve the new version, and it catches up when it is back."""
 
-import asyncio
 import socket
 import time
 
@@ -9,29 +8,39 @@ import pytest
 from headrace.wire.v1 import common_pb2, message_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.chaos.publication.stage import Stage
-from tests.chaos.publication.strike import PHASES, Moment, Watch
-from tests.variants import keep
+from tests.chaos.publication.strike import Moment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 SERVING_S = 60
 GLOO = common_pb2.Routes(backends=["gloo"], ranks=1)
 
 
-@pytest.mark.parametrize("phase", keep({"transfer"}, PHASES))
-@pytest.mark.parametrize("members", [2, pytest.param(4, marks=pytest.mark.long)])
-async def test_a_frozen_one_misses_its_phase_and_comes_back_over_the_disk_once_thawed(
-    stage: Stage, phase: str, members: int
-) -> None:
-    victim, *others = reversed(await stage.cast(members))
-    version = (await stage.publish()).version + 1
-    middle = members > 2 and phase == "transfer"
-    Watch.moment = Moment(phase, version, lambda: stage.replicas.freeze(victim), middle=middle, at=f"{victim}-")
+async def test_survivors_of_a_sigkill_serve_and_the_next_life_catches_up(stage: Stage) -> None:
+    victim, *survivors = reversed(await stage.cast(2))
+    moment = Moment(victim, lambda: stage.replicas.kill(victim))
+    new = await stage.publish()
+    assert moment.over
+    await stage.replicas.serving(new, survivors, SERVING_S)
+    assert stage.outcome(new, victim).reason.startswith("transfer: ")
+    await stage.traffic.some(20)
+    stage.traffic.flows = False
+    stage.replicas.start(victim)
+    newer = await stage.publish()
+    await stage.replicas.serving(newer, [victim, *survivors], SERVING_S)
+    stage.traffic.check()
+    assert stage.traffic.looked_at
+
+
+async def test_a_frozen_one_misses_its_phase_and_comes_back_over_the_disk_once_thawed(stage: Stage) -> None:
+    victim, *others = reversed(await stage.cast(2))
+    await stage.publish()
+    moment = Moment(victim, lambda: stage.replicas.freeze(victim))
     new = await stage.publish()
     try:
         # It still stands: no other than its deadline has ended the publication.
-        assert Watch.moment.over
+        assert moment.over
         await stage.replicas.serving(new, others, SERVING_S)
-        assert stage.outcome(new, victim).reason.startswith(f"{phase}: ")
+        assert stage.outcome(new, victim).reason.startswith("transfer: ")
         assert {name for name, one in stage.run.outcomes[new].items() if one.committed} == set(others)
     finally:
         stage.replicas.thaw(victim)
@@ -43,47 +52,6 @@ async def test_a_frozen_one_misses_its_phase_and_comes_back_over_the_disk_once_t
     await stage.replicas.serving(newer, [victim, *others], SERVING_S)
     assert stage.replicas.routes(victim, new) == ["disk"]
     assert all(at >= thawed for (held, _), at in stage.replicas.committed()[victim].items() if held == new)
-    stage.traffic.check()
-
-
-@pytest.mark.long
-async def test_one_that_stays_frozen_delays_one_publication_and_the_next_not_at_all(
-    stage: Stage,
-) -> None:
-    victim, other = reversed(await stage.cast(2))
-    stage.replicas.freeze(victim)
-    members = []
-    try:
-        for _ in range(3):
-            new = await stage.publish()
-            members.append(stage.run.outcomes[new].keys())
-            await stage.replicas.serving(new, [other], SERVING_S)
-            await asyncio.sleep(0.5)
-        assert members == [{victim, other}, {other}, {other}]
-    finally:
-        stage.replicas.thaw(victim)
-    await stage.replicas.serving(new, [victim], SERVING_S)
-    stage.traffic.check()
-    assert stage.traffic.looked_at
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("phase", ["verify", "commit"])
-async def test_one_that_thaws_in_the_time_of_another_trainer_serves_nothing_of_the_former(
-    stage: Stage, phase: str
-) -> None:
-    victim, other = reversed(await stage.cast(2))
-    Watch.moment = Moment(phase, stage.current.version + 1, lambda: stage.replicas.freeze(victim))
-    former = await stage.publish()
-    try:
-        await stage.trainer.register(former.version)
-        new = await stage.publish()
-        assert new.incarnation == former.incarnation + 1
-        await stage.replicas.serving(new, [other], SERVING_S)
-    finally:
-        stage.replicas.thaw(victim)
-    await stage.replicas.serving(new, [victim], SERVING_S)
-    assert former not in [version for version, _ in stage.replicas.committed()[victim]]
     stage.traffic.check()
 
 
