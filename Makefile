@@ -3,7 +3,7 @@
 # make test   sets up .venv and runs the test suite: each claim once, through real processes
 # make compose  the tests of docker compose, where an engine answers
 # make sglang the tests against the real SGLang on a CPU, installed once beside the checkout
-# make test-all  all of these, and the variants that they leave out; PART=1 to 3: a third of those variants
+# make test-all  all of these, and what takes minutes
 # make gpu    .venv for a machine with GPUs, and SGLang in an environment of its own
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -45,9 +45,11 @@ SGLANG_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-cpu
 # For GPUs, with the libraries of CUDA.
 SGLANG_GPU_VENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace/sglang-gpu
 
-SGLANG_TESTS := tests/integration/sglang tests/chaos/publication/test_sglang.py tests/e2e/test_sglang_run.py tests/e2e/test_sglang_episodes.py
+# What the real SGLang is tested in, and which of the tests with engines run.
+SGLANG := tests/integration/sglang tests/chaos tests/e2e
+ONLY ?= not alone
 
-.PHONY: help demo gpu test chaos soak pure processes engines compose test-all part-beside part-alone long long-beside long-alone once sglang sglang-venv docs check static lint types unit sizes proto audit sbom
+.PHONY: help demo gpu test chaos soak pure processes engines compose test-all long alone sglang sglang-venv docs check static lint types unit sizes proto audit sbom
 .PHONY: generate lock clean
 
 help: ## This list
@@ -65,11 +67,18 @@ gpu: ## For a machine with GPUs: .venv with the torch of SGLang, and SGLang besi
 	PYTHON=$(PYTHON) deploy/gpu/install.sh $(SGLANG_GPU_VENV)
 	@echo "SGLang is in $(SGLANG_GPU_VENV): --run.device cuda --rollout.engine sglang --rollout.sglang.venv $(SGLANG_GPU_VENV)"
 
-# Tests that fail in one part say nothing of the next: it runs all the same.
+# A part that fails says nothing about the next one: all of them run.
 define each
-	@status=0; \
-	for part in $(1); do $(MAKE) --no-print-directory $$part || status=1; done; \
+	@TIMEFORMAT='== %R s; %U + %S s of the CPUs'; status=0; \
+	for part in $(1); do echo "== make $$part"; time $(MAKE) --no-print-directory $$part || status=1; done; \
 	exit $$status
+endef
+
+# Tests that fail beside others are repeated in a fresh process where REPEAT is set, as in continuous integration; the
+# first that fails again ends it. Units are not repeated.
+define repeated
+$(1) -o cache_dir=.pytest_cache/$@ || { [ $$? = 1 ] && [ -n "$(REPEAT)" ] && echo "== REPEATED: what fails by itself, too, is a failure" && \
+  $(1) -o cache_dir=.pytest_cache/$@ --last-failed --last-failed-no-failures none --numprocesses 0 --maxfail 1 -rfEp; }
 endef
 
 test: $(READY) ## Each claim once, through real processes; needs no Docker and no SGLang
@@ -83,43 +92,26 @@ pure: $(READY)
 	$(PYTEST) -m "not long" $(PURE)
 
 processes: $(READY)
-	$(PYTEST) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE))
+	$(call repeated,$(PYTEST) -m "not long and not sglang" $(addprefix --ignore=,$(PURE) $(COMPOSE)))
+
+test-all: $(READY) ## Everything: also docker compose, the real SGLang and what takes minutes
+	$(call each,static test engines long alone)
 
 # Each waits for its containers or servers most of the time. Their output comes when they have ended, one after the other.
 engines: $(READY) sglang-venv
 	@$(MAKE) --no-print-directory --keep-going -j2 --output-sync=target compose sglang
 
 compose: $(READY) ## The tests of docker compose, where an engine answers
-	$(BIN)/python -m pytest -m "not long" $(COMPOSE)
+	$(call repeated,$(BIN)/python -m pytest -m "$(ONLY)" $(COMPOSE))
 
-test-all: $(READY) sglang-venv ## Everything; PART=1, 2 or 3: that third of what the other targets leave out
-ifdef PART
-	$(call each,part-beside part-alone)
-else
-	$(call each,static test engines long)
-endif
+sglang: $(READY) sglang-venv ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
+	$(call repeated,HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "sglang and $(ONLY)" $(or $(TESTS),$(SGLANG)))
 
-part-beside: $(READY) sglang-venv
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) --part $(PART) -m "not alone"
+long: $(READY)
+	$(PYTEST) -m "long and not alone and not sglang" --ignore=$(COMPOSE)
 
-part-alone: $(READY) sglang-venv
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest --part $(PART) -m alone
-
-long: $(READY) sglang-venv
-ifdef TESTS
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m long $(TESTS)
-else
-	$(call each,long-beside long-alone)
-endif
-
-long-beside: $(READY) sglang-venv
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(PYTEST) -m "long and not alone"
-
-long-alone: $(READY) sglang-venv
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "long and alone"
-
-once: $(READY)
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest $(TESTS)
+alone: $(READY)
+	$(BIN)/python -m pytest -m alone
 
 chaos: $(READY) ## Kill every service at every failpoint, inject other faults, write docs/reliability.md; up to 30 minutes, CHAOS_SEED=N
 	@mkdir -p $(dir $(CHAOS))
@@ -129,9 +121,6 @@ chaos: $(READY) ## Kill every service at every failpoint, inject other faults, w
 
 soak: $(READY) ## A run of 25 minutes: memory, descriptors and threads of each process may not grow with its steps
 	$(BIN)/python -m benchmarks.soak
-
-sglang: $(READY) sglang-venv ## The tests against the real SGLang, which is installed once (two minutes, 2.5 GB)
-	HEADRACE_SGLANG_VENV=$(SGLANG_VENV) $(BIN)/python -m pytest -m "sglang and not long" $(or $(TESTS),$(SGLANG_TESTS))
 
 sglang-venv:
 	@mkdir -p $(dir $(SGLANG_VENV))

@@ -30,9 +30,7 @@ def contracts() -> Files:
 def pages() -> Files:
     """The pages of the documentation, or their sections, that the code describes."""
     yield config_docs.DOC, config_docs.as_markdown()
-    yield metric_docs.DOC, metric_docs.as_markdown()
-    yield sizing_docs.DOC, sizing_docs.as_markdown()
-    for made in (algorithm_docs, run_dir_docs):
+    for made in (algorithm_docs, metric_docs, run_dir_docs, sizing_docs):
         yield made.DOC, made.written(made.DOC.read_text(encoding="utf-8"))
 
 

@@ -1,6 +1,6 @@
 """Does every algorithm learn? A short run of each on the demo's task, from one model, and their curves.
 
-    python -m benchmarks.algorithms            # all; writes docs/algorithms-curves.svg, .json and the table in docs
+    python -m benchmarks.algorithms            # all; writes docs/algorithms-curves.svg and .json
     python -m benchmarks.algorithms --only grpo,ppo --output /tmp/curves
 
 Each runs as a user runs it, `headrace train run.toml --algorithm.name NAME`, with the defaults of its recipe (one key
@@ -12,7 +12,6 @@ no tuning. Needs matplotlib.
 import argparse
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -71,7 +70,6 @@ OVERRIDES = {
     # reward: its alpha is for thousands of tokens.
     "vapo": ("--algorithm.lam-alpha", "1.0"),
 }
-MARKS = ("<!-- curves -->", "<!-- /curves -->")
 
 
 def one(name: str, config: Path, run_dir: Path, seed: int) -> dict[str, Any]:
@@ -138,15 +136,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 
 def write(result: dict[str, Any], folder: Path) -> None:
-    """The plot, its numbers, and, where there is one, the table inside `algorithms.md`."""
+    """The plot and its numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "algorithms-curves.json").write_text(json.dumps(result, indent=1) + "\n")
     draw(result, folder / "algorithms-curves.svg")
-    page = folder / "algorithms.md"
-    if page.is_file():
-        between = re.compile(f"{MARKS[0]}.*{MARKS[1]}", flags=re.DOTALL)
-        text = f"{MARKS[0]}\n{table(result)}\n{MARKS[1]}"
-        page.write_text(between.sub(lambda _: text, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def measure(names: list[str], *, steps: int, seed: int, folder: Path) -> dict[str, Any]:
@@ -169,12 +162,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=ROOT / "docs")
-    parser.add_argument("--keep", type=Path, help="the runs stay in this new folder")
     parser.add_argument("--json", action="store_true", help="the last line is the result")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(recipes())
     with tempfile.TemporaryDirectory(prefix="headrace-algorithms-") as folder:
-        result = measure(names, steps=options.steps, seed=options.seed, folder=options.keep or Path(folder))
+        result = measure(names, steps=options.steps, seed=options.seed, folder=Path(folder))
     write(result, options.output)
     print(json.dumps(result) if options.json else table(result))
     raise SystemExit(any(run.get("gain", 0.0) <= 0 for run in result["runs"]))

@@ -41,12 +41,12 @@ def headrace_loss(model: Path, out: Path) -> float:
     )
     rewards = torch.tensor(rng.normal(size=(ROLLOUTS // workload.GROUP_SIZE, workload.GROUP_SIZE)))
     batch = StepBatch(rollouts=rollouts, rewards=tuple(rewards), max_tokens=workload.MAX_TOKENS)
-    outcome = train_step(StepModels(policy=backend), batch, _recipe(), Rates(policy=0.0))
+    outcome = train_step(StepModels(policy=backend), batch, _config(), Rates(policy=0.0))
     _write(out, prompts, completions, behaviour, outcome.advantages)
     return outcome.metrics["loss"]
 
 
-def _recipe() -> StepConfig:
+def _config() -> StepConfig:
     table = AlgorithmTable(clip_low=0.2, clip_high=0.2, aggregation="seq-mean-token-mean")
     return StepConfig(
         algorithm=build_algorithm(table),

@@ -240,38 +240,18 @@ def differences(runs: list[dict[str, Any]], name: str) -> dict[str, dict[str, fl
     return found
 
 
-def table(runs: list[dict[str, Any]]) -> str:
-    """Each seed and side in Markdown, then the means."""
-    keys = ("after", "gain", "gain_unseen", "curve_mean", "reward_mean")
-    lines = ["| seed | side | before | " + " | ".join(keys) + " | curve |", "|" + "---|" * (len(keys) + 4)]
-    for run in runs:
-        for name, side in run["sides"].items():
-            curve = " ".join(f"{accuracy:.3f}" for _, accuracy in side["points"])
-            values = " | ".join(f"{side[key]:.4f}" for key in keys)
-            lines.append(f"| {run['seed']} | {name} | {run['before']:.4f} | {values} | {curve} |")
-    for name in SIDES:
-        values = " | ".join(f"{statistics.mean(run['sides'][name][key] for run in runs):.4f}" for key in keys)
-        pairs = zip(*([accuracy for _, accuracy in run["sides"][name]["points"]] for run in runs), strict=True)
-        curve = " ".join(f"{statistics.mean(pair):.3f}" for pair in pairs)
-        before = statistics.mean(run["before"] for run in runs)
-        lines.append(f"| mean | {name} | {before:.4f} | {values} | {curve} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measures, prints, and with --json ends in one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--learning-rate", type=float, default=2e-4, help="peak, of both sides")
-    parser.add_argument("--keep", type=Path, help="the runs stay in this new folder")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     runs = []
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         with tempfile.TemporaryDirectory(prefix="headrace-versus-") as name:
-            folder = options.keep / str(seed) if options.keep else Path(name)
-            runs.append(one_seed(folder, seed, options.learning_rate))
+            runs.append(one_seed(Path(name), seed, options.learning_rate))
         sys.stderr.write(json.dumps(runs[-1]) + "\n")
     result = {
         "minus_trl": {name: differences(runs, name) for name in SIDES[:2]},
@@ -280,7 +260,6 @@ def main() -> None:
         "learning_rate": options.learning_rate,
         "runs": runs,
     }
-    print(table(runs))
     print(json.dumps(result, indent=None if options.json else 2))
     raise SystemExit(result["minus_trl"]["headrace"]["gain"]["mean"] < 0)
 

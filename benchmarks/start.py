@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from headrace.demo.arithmetic import CHARACTERS, exercises
-from headrace.model.tiny_models import Shape, character_tokenizer, write_model
+from benchmarks.soak import prepare
 
 ROUNDS = 3
 TIMEOUT_S = 300.0
@@ -41,15 +40,6 @@ WITH = "import sys; from headrace.cli.app import run; sys.exit(run(sys.argv[1:])
 WITHOUT = f"import headrace.run.preload as preload; preload.can_fork = lambda: False; {WITH}"
 
 
-def prepare(folder: Path) -> None:
-    """Writes the model, the prompts and the config."""
-    shape = Shape(hidden=32, intermediate=64, layers=2, heads=2, kv_heads=1, head_dim=16, context=32)
-    write_model(folder / "model", character_tokenizer(CHARACTERS), shape, seed=1)
-    rows = [json.dumps({"prompt": one.prompt, "answer": one.answer}) for one in exercises(seed=1, held_out=0)[0][:50]]
-    (folder / "prompts.jsonl").write_text("\n".join(rows) + "\n")
-    (folder / "run.toml").write_text(RUN_TOML)
-
-
 def measure(program: str, folder: Path, run_dir: Path) -> tuple[float, float]:
     """Seconds and seconds of CPU, of all its processes, of one run."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -67,7 +57,7 @@ def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare(folder)
+        prepare(folder, RUN_TOML)
         for number in range(ROUNDS):
             for way, program in (("without", WITHOUT), ("with", WITH)):
                 found[way].append(measure(program, folder, folder / f"{way}-{number}"))

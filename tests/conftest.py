@@ -29,20 +29,15 @@ settings.register_profile("headrace", deadline=None, derandomize=os.environ.get(
 settings.load_profile("headrace")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    from tests.gate import parts
-
-    parts.add_option(parser)
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    from tests.gate import plugin
+    from tests.progress import Progress
 
     # What is started in the background of a shell has inherited that SIGINT is ignored, and so would the programs that
     # tests end by Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    plugin.install(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
-from headrace.wire import failpoints, memory_trace, metrics, outage, tracing
+from headrace.wire import failpoints, metrics, outage, tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
@@ -93,7 +93,6 @@ def run_service(name: str, kind: type[S], main: Callable[[S], int]) -> int:
     """Reads the settings and runs `main`; returns its exit code, `REFUSED`, `GIVEN_UP`, or 1 for any other error."""
     configure_logging(name, "")
     failpoints.install(name, inherited().get(failpoints.VARIABLE, ""))
-    memory_trace.install(name, inherited().get(memory_trace.VARIABLE, ""))
     log = get_logger(name)
     _leave_variables_out(name, log)
     place = Path()

@@ -1,15 +1,14 @@
 """Runs before all other services: checks what this machine hands to containers, and makes what has to be secret, once.
 
-    setup.py BROKER GRAFANA TOKENS [SERVICE=GID ...] [tls=RUN_ID]
+    setup.py BROKER GRAFANA TOKENS [SERVICE=GID ...] [tls]
 
 BROKER gets the broker's password, GRAFANA that of its admin: files of mode 0400, owned by this user; the group
 of the runs reads the broker's URL. TOKENS has a folder for each service, and `user` for people: each gets its token and
 the digests of all. The token of a SERVICE with a user of its own is given to its group. A password or token that is
 there is kept; what follows from it is written anew. Status 2, and a line for each folder that is of no use.
 
-`tls=RUN_ID` (deploy/compose/tls.yml) adds, in folders beside BROKER: `vault`, a development authority and the broker's
-users for the run of that id; `valkey`, all that the broker needs; `urls`, for each user a folder with its URL. TOKENS
-gets certificates too.
+`tls` (deploy/compose/tls.yml) adds a development authority, in the folder `vault` beside BROKER. BROKER gets its
+certificate and TOKENS those of all roles; the URL and the broker's config name them.
 """
 
 import os
@@ -35,19 +34,16 @@ save ""
 appendonly no
 maxmemory-policy noeviction
 """
-_VALKEY_TLS = """\
+_TLS = """\
 port 0
 tls-port 6379
 tls-ca-cert-file /run/broker/ca.crt
 tls-cert-file /run/broker/tls.crt
 tls-key-file /run/broker/tls.key
 tls-auth-clients no
-aclfile /run/broker/users.acl
-save ""
-appendonly no
-maxmemory-policy noeviction
 """
-_URL_TLS = "rediss://valkey:6379/0?ssl_ca_certs=/run/broker/ca.crt"
+"""Further lines of the broker's config over TLS."""
+_HOST = "valkey"
 
 
 def unreadable(folder: Path) -> Iterator[Path]:
@@ -178,13 +174,14 @@ def keep_password(path: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def make_secrets(broker: Path, grafana: Path) -> None:
-    """All files."""
+def make_secrets(broker: Path, grafana: Path, *, tls: bool = False) -> None:
+    """Passwords, the broker's config and its URL."""
     password = keep_password(broker / "password")
     if not password or any(letter.isspace() or letter in "\"'\\#" for letter in password):
         sys.exit(f"{broker / 'password'}: the password must be ASCII without spaces, quotes, backslashes and #")
-    write(broker / "valkey.conf", _VALKEY.format(password=password))
-    write(broker / "url", f"redis://:{quote(password, safe='')}@valkey:6379/0\n", 0o440)
+    write(broker / "valkey.conf", _VALKEY.format(password=password) + (_TLS if tls else ""))
+    scheme, query = ("rediss", "?ssl_ca_certs=/run/broker/ca.crt") if tls else ("redis", "")
+    write(broker / "url", f"{scheme}://:{quote(password, safe='')}@{_HOST}:6379/0{query}\n", 0o440)
     keep_password(grafana / "admin_password")
 
 
@@ -198,35 +195,26 @@ def make_tokens(tokens: Path, groups: Mapping[str, int]) -> None:
         token.chmod(0o440)
 
 
-def make_tls(state: Path, tokens: Path, groups: Mapping[str, int], run_id: str) -> None:
-    """Certificates of all roles, the broker's users and their URLs; `run_id`: the run whose streams they may use."""
-    # They take a moment to load, and only this needs them.
-    from headrace.operate.role_secrets import RoleFolders, write_role_secrets
-    from headrace.wire.streams.redis import GRANTS
+def make_tls(state: Path, broker: Path, tokens: Path, groups: Mapping[str, int]) -> None:
+    """Certificates of all roles and the broker, of an authority in `state / vault`."""
+    # It takes a moment to load, and only this needs it.
+    from headrace.operate.role_certificates import write_role_certificates
 
-    password = keep_password(state / "valkey" / "password")
-    folders = RoleFolders(
-        certificates={role: tokens / role if (tokens / role).is_dir() else tokens / USER for role in Role},
-        urls={role: state / "urls" / role for role in GRANTS},
-        broker=state / "valkey",
-    )
-    write_role_secrets(
-        state / "vault",
+    folders = {role: tokens / role if (tokens / role).is_dir() else tokens / USER for role in Role}
+    write_role_certificates(
+        state / "vault" / "certs",
         folders,
-        url=_URL_TLS,
-        run_id=run_id,
-        admin=password,
+        broker,
+        host=_HOST,
         days=DAYS,
         groups={Role(service): group for service, group in groups.items()},
     )
-    write(state / "valkey" / "valkey.conf", _VALKEY_TLS)
 
 
-def options_of(words: Sequence[str]) -> tuple[dict[str, int], str]:
-    """Reads `reward=10002` and `tls=my-run`: the groups of services, and the run's id; empty = without TLS."""
-    given = {name: value for name, _, value in (word.partition("=") for word in words)}
-    run_id = given.pop(_TLS_OPTION, "")
-    return {service: int(group) for service, group in given.items()}, run_id
+def options_of(words: Sequence[str]) -> tuple[dict[str, int], bool]:
+    """Reads `reward=10002` and `tls`: the groups of services, and whether there is TLS."""
+    given = dict(word.partition("=")[::2] for word in words if word != _TLS_OPTION)
+    return {service: int(group) for service, group in given.items()}, _TLS_OPTION in words
 
 
 def main(
@@ -236,28 +224,29 @@ def main(
     tokens: Path,
     groups: Mapping[str, int],
     names: Mapping[str, str],
-    run_id: str = "",
+    *,
+    tls: bool = False,
 ) -> None:
-    """Checks first, so that nothing is made where nothing can start. `run_id`: that of a run over TLS."""
+    """Checks first, so that nothing is made where nothing can start."""
     for line in warnings(root, names):
         sys.stderr.write(f"{line}\n")
     found = problems(root, names)
     if found:
         sys.stderr.write("".join(f"{line}\n" for line in found))
         sys.exit(2)
-    make_secrets(broker, grafana)
+    make_secrets(broker, grafana, tls=tls)
     try:
         make_tokens(tokens, groups)
     except (ConfigError, OSError) as error:
         sys.exit(f"tokens: {error}")
     try:
-        if run_id:
-            make_tls(broker.parent, tokens, groups, run_id)
+        if tls:
+            make_tls(broker.parent, broker, tokens, groups)
     except (ConfigError, OSError) as error:
         sys.exit(f"TLS: {error}")
 
 
 if __name__ == "__main__":
     _, BROKER, GRAFANA, TOKENS, *OPTIONS = sys.argv
-    GROUPS, RUN_ID = options_of(OPTIONS)
-    main(Path("/"), Path(BROKER), Path(GRAFANA), Path(TOKENS), GROUPS, os.environ, RUN_ID)
+    GROUPS, TLS = options_of(OPTIONS)
+    main(Path("/"), Path(BROKER), Path(GRAFANA), Path(TOKENS), GROUPS, os.environ, tls=TLS)

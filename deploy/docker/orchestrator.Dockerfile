@@ -34,8 +34,7 @@ FROM core AS cpu
 # A volume that is first mounted here belongs to the service's user: those of docker-compose.yml.
 RUN install -d -o 10001 -g 10001 /state/broker /state/hub /state/grafana /state/grafana-data /state/prometheus-data \
     /state/tokens/trainer /state/tokens/rollout /state/tokens/reward /state/tokens/environment /state/tokens/orchestrator \
-    /state/tokens/user /state/vault /state/valkey /state/urls/trainer /state/urls/rollout /state/urls/reward \
-    /state/urls/environment /state/urls/orchestrator /state/urls/operator
+    /state/tokens/user /state/vault
 # `tls`: `setup` makes certificates. What is removed of pyarrow are clients of services that no code here talks to.
 RUN --mount=type=bind,from=wanted,source=/wanted/orchestrator.txt,target=/wanted/orchestrator.txt \
     --mount=type=bind,from=wanted,source=/wanted/tls.txt,target=/wanted/tls.txt \

@@ -32,7 +32,7 @@ class Panel:
         high: float | None = None,
         bad_above: float | None = None,
     ) -> None:
-        """`kind`: timeseries, stat, table or state-timeline; `text`: mode of a stat, auto or name; red `bad_above`."""
+        """`kind`: timeseries or stat; `text`: mode of a stat, auto or name; red `bad_above`."""
         self.title, self.description, self.queries = title, description, queries
         self.unit, self.kind, self.text, self.width = unit, kind, text, width
         self.stacked, self.low, self.high, self.bad_above = stacked, low, high, bad_above
@@ -79,7 +79,6 @@ class Variable:
     name: str
     label: str
     query: str
-    several: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """Grafana's form; `All` is `.*`, so that it takes in what comes later."""
@@ -92,7 +91,7 @@ class Variable:
             "definition": self.query,
             "refresh": 2,
             "sort": 1,
-            "multi": self.several,
+            "multi": True,
             "includeAll": True,
             "allValue": ".*",
             "current": {"text": "All", "value": "$__all"},
@@ -159,10 +158,8 @@ def _target(index: int, query: Query, kind: str) -> dict[str, Any]:
         "expr": query.expr,
         "legendFormat": query.legend,
     }
-    if kind in ("stat", "table"):
+    if kind == "stat":
         found |= {"instant": True, "range": False}
-    if kind == "table":
-        found["format"] = "table"
     return found
 
 
@@ -174,11 +171,5 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "textMode": "auto",
         "colorMode": "value",
         "graphMode": "none",
-    },
-    "table": {"showHeader": True},
-    "state-timeline": {
-        "showValue": "never",
-        "mergeValues": True,
-        "legend": {"showLegend": True, "displayMode": "list"},
     },
 }

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.completion import DottedCommand
+from headrace.config.common import common_schema
 from headrace.config.diff import Difference, config_file, differences, resolved_tables
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.schema import RunFile
@@ -87,13 +88,14 @@ def show(
         Path | None, typer.Argument(metavar="RUN.toml", help="The config, or a run directory.", show_default=False)
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="All keys, types, defaults and meanings, as JSON.")] = False,
+    common: Annotated[bool, typer.Option("--common", help="With --schema: the keys that most runs set.")] = False,
     json: Json = False,
 ) -> None:
     """Prints the resolved config as TOML, or the schema of all keys. `config RUN.toml` is the same."""
     output = Output.choose(json=True)
     with reported_errors(output):
         if schema:
-            output.result(json_line(RunFile.model_json_schema()))
+            output.result(json_line(common_schema() if common else RunFile.model_json_schema()))
             return
         place = config_file(file) if file else None
         resolved = resolve(place, arguments=context.obj or [], environment=inherited())

@@ -8,8 +8,7 @@ import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.run_dir import check_name
-from headrace.inspect.plot.curves import RunRows, choose_panels
-from headrace.inspect.plot.draw import draw
+from headrace.inspect.plot import RunRows, choose_panels, draw
 from headrace.inspect.runs.facts import facts_of
 from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError

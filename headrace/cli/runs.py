@@ -27,15 +27,10 @@ _LAST = (
     ("loss", "loss", ".4f"),
     ("KL", "kl", ".4f"),
     ("entropy", "entropy", ".3f"),
-    ("clip share", "clip_fraction", ".1%"),
     ("tokens a completion", "completion_length_mean", ".1f"),
     ("staleness", "staleness_mean", ".2f"),
     ("seconds a step", "seconds", ".2f"),
-    ("waits for batches", "wait_batch_share", ".0%"),
     ("trained tokens a second", "trained_tokens_per_second", ",.0f"),
-    ("MFU", "mfu", ".1%"),
-    ("logprob gap", "logprob_gap_max", ".1e"),
-    ("canary gap", "canary_gap", ".1e"),
 )
 
 
@@ -128,14 +123,8 @@ def _compared(found: Sequence[RunFacts], totals: Sequence[EventTotals]) -> Table
     for title, key, form in _LAST:
         if any(key in one.last for one in found):
             table.add_row(title, *(format(one.last[key], form) if key in one.last else "-" for one in found))
-    dropped = [total.groups_dropped for total in totals]
-    counts = [f"{sum(drops.values())} ({_words(drops)})" if drops else "0" for drops in dropped]
-    table.add_row("groups dropped", *counts)
+    table.add_row("groups dropped", *(str(sum(total.groups_dropped.values())) for total in totals))
     return table
-
-
-def _words(drops: dict[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in drops.items())
 
 
 def _steps(one: RunFacts) -> str:

@@ -9,7 +9,6 @@ from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.operate import TokenFile
 from headrace.cli.watch import watch as watch_run
 from headrace.inspect.status import look_where, show_status
-from headrace.operate.client import read_token_file
 from headrace.run.execute import FINISHED, Output
 
 Folder = Annotated[
@@ -22,7 +21,7 @@ def status(run_dir: Folder = None, url: Url = "", token_file: TokenFile = None, 
     """Shows what a run is doing and what waits for what, or its results."""
     output = Output.choose(json=json)
     with reported_errors(output):
-        shown = look_where(run_dir, url, lambda: read_token_file(token_file))
+        shown = look_where(run_dir, url, token_file)
         if shown.refused:
             output.say(shown.refused)
         if output.json:
@@ -42,9 +41,7 @@ def watch(
     output = Output.choose(json=json)
     with reported_errors(output):
         try:
-            ended = watch_run(
-                lambda: look_where(run_dir, url, lambda: read_token_file(token_file)), output, every_s=every
-            )
+            ended = watch_run(lambda: look_where(run_dir, url, token_file), output, every_s=every)
         except KeyboardInterrupt:
             ended = FINISHED
         raise typer.Exit(ended)

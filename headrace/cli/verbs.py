@@ -3,7 +3,6 @@
 import typer
 
 from headrace.cli.annotate import annotate
-from headrace.cli.broker import broker
 from headrace.cli.certs import certs
 from headrace.cli.completion import DottedCommand
 from headrace.cli.config import config
@@ -34,7 +33,6 @@ def add_verbs(app: typer.Typer) -> None:
     app.add_typer(config, name="config")
     app.add_typer(runs, name="runs")
     app.add_typer(certs, name="certs")
-    app.add_typer(broker, name="broker")
     app.command()(prepare)
     app.command()(join)
     for act in (pause, resume, checkpoint, stop, drain, dead):

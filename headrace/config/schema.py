@@ -12,9 +12,10 @@ from headrace.services.environment.settings import EnvironmentTable
 from headrace.services.orchestrator.settings import EvalTable, OrchestratorTable
 from headrace.services.reward.settings import RewardTable
 from headrace.services.rollout.settings import RolloutTable
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import critic_problem
 from headrace.services.trainer.config.discriminator import DiscriminatorTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.config.stage import DpoTable, RewardModelTable, SftTable, StageTable
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.settings import TrainerTable

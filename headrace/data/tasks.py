@@ -48,7 +48,7 @@ def prepare_tasks(
 ) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     stops = tuple(stop_token_ids(model, fitting_tokenizer(model, vocab_size=vocab_size)))
-    rows = _of_taskset(table, environment, model) if table.environment else None
+    rows = _of_taskset(table, environment) if table.environment else None
     sets = SetReader(
         table=table,
         make=lambda row: [_task(row)],
@@ -71,11 +71,11 @@ def prepared_digest(run_dir: Path) -> str:
     return "" if found is None else str(json.loads(found)["digest"])
 
 
-def _of_taskset(table: DataTable, environment: EnvironmentTable, model: Path) -> Iterator[DataRow | DataError]:
+def _of_taskset(table: DataTable, environment: EnvironmentTable) -> Iterator[DataRow | DataError]:
     # What knows the package, and starts processes, is imported where a run has one.
     from headrace.services.environment.taskset.rows import taskset_rows
 
-    rows = asyncio.run(taskset_rows(environment, model, table.limit))
+    rows = asyncio.run(taskset_rows(environment, table.limit))
     return (DataRow(f"{table.environment}: task {number}", values) for number, values in enumerate(rows))
 
 

@@ -74,7 +74,7 @@ def compiler(wants: Wants, environment: Mapping[str, str]) -> Finding:
         if compiled:
             return fail("compiler", f"{said}trainer.compile needs both", fix)
         return warn("compiler", f"{said}a publication's checksums take many times as long", fix)
-    faster = "; trainer.compile = true made steps 1.5 times as fast on an H200 (docs/gpu.md)"
+    faster = "; trainer.compile = true made steps 1.5 times as fast on an H200 (docs/benchmarks.md)"
     return ok("compiler", "kernels can be compiled" + ("" if compiled else faster))
 
 

@@ -1,24 +1,21 @@
 """Current status of a run: from the orchestrator of a live one, from the files of an ended one."""
 
-import asyncio
-import ipaddress
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import httpx
 from pydantic import JsonValue
 from rich.console import Console
 
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
+from headrace.operate.client import AccessRefusedError, OrchestratorClient, find_client, read_token_file
+from headrace.operate.scale import the_live_run
 from headrace.supervisor.lock import supervisor_pid
-from headrace.supervisor.readiness import ReadinessClient, StatusRefusedError
 from headrace.supervisor.supervisor import View
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
-from headrace.wire.api.error_reply import wants_token, words_of
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
@@ -29,11 +26,8 @@ from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
 from headrace.wire.rundir.receipts import Receipt, last_receipt
-from headrace.wire.urls import is_internal
 
-_ANSWER_S = 10.0
-_USUAL = Path("runs")
-_DENIED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +77,11 @@ class RunLook:
         }
 
 
-def look(run_dir: Path, further: Callable[[], str] = str) -> RunLook:
+def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
     """Looks at a run directory, and asks the orchestrator if a supervisor runs here.
 
-    `further`: reads the token that is used where that of the directory cannot be read; empty = there is none. Raises
-    ConfigError if the folder is not a run directory, or the orchestrator is of another version of Headrace.
+    `token_file`: of the token that is used where that of the directory cannot be read. Raises ConfigError if the folder
+    is not a run directory, or the orchestrator is of another version of Headrace.
     """
     if not RunPaths(run_dir).run_toml.is_file():
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
@@ -100,7 +94,7 @@ def look(run_dir: Path, further: Callable[[], str] = str) -> RunLook:
     rows = last_steps(run_dir, 1)
     status, refused = None, ""
     if pid and isinstance(port, int) and port:
-        status, refused = asyncio.run(_ask(port, run_dir, further))
+        status, refused = _ask(port, run_dir, token_file)
     return RunLook(
         run_dir=str(run_dir),
         supervisor=pid,
@@ -114,18 +108,15 @@ def look(run_dir: Path, further: Callable[[], str] = str) -> RunLook:
     )
 
 
-def look_at(url: str, token: str = "") -> RunLook:
+def look_at(client: OrchestratorClient) -> RunLook:
     """Implements `look` for an orchestrator at any HTTP address: without `run_dir` and `supervisor`, `services` empty.
 
     Raises ConfigError if the address is not that of an orchestrator, its version is another one or it does not accept
     the token, TransientError if it does not answer.
     """
-    answer = ask(url, "/api/status", token)
-    if not isinstance(answer, dict) or "replicas" not in answer:
-        raise ConfigError(f"{url} is no orchestrator: its /api/status describes no run")
-    status = read_answer_of(RunStatus, answer, url)
+    status = _status(client)
     return RunLook(
-        url=url,
+        url=client.url,
         orchestrator=status,
         steps=status.step,
         metrics={**status.trainer.metrics},
@@ -133,44 +124,21 @@ def look_at(url: str, token: str = "") -> RunLook:
     )
 
 
-def look_where(run_dir: Path | None, url: str, token: Callable[[], str] = str) -> RunLook:
+def look_where(run_dir: Path | None, url: str, token_file: Path | None = None) -> RunLook:
     """Looks at the run directory or the URL, else at the one live run in runs/. Raises ConfigError unless it is one.
 
-    `token`: reads the one for the URL, or for a run of this machine whose own cannot be read.
+    `token_file`: of the token for the URL, or for a run of this machine whose own cannot be read.
     """
-    if url and run_dir is None:
-        return look_at(url, token())
-    live = [run_dir] if run_dir else [path for path in sorted(_USUAL.glob("*")) if supervisor_pid(path)]
-    if url or len(live) != 1:
-        found = ", ".join(map(str, live)) or f"none in {_USUAL}/"
-        raise ConfigError(f"say which run: a RUN_DIR, or --url with the address of its orchestrator (alive: {found})")
-    return look(live[0], token)
+    if url:
+        return look_at(find_client(run_dir, url, token_file))
+    return look(run_dir or the_live_run(), token_file)
 
 
-def ask(url: str, path: str, token: str = "") -> JsonValue:
-    """GETs JSON from an orchestrator's HTTP API. Raises ConfigError, or TransientError if it does not answer."""
-    base = httpx.URL(url)
-    if base.scheme not in ("http", "https") or not base.host:
-        raise ConfigError(f"--url {url}: give an address such as http://127.0.0.1:8080")
-    try:
-        with httpx.Client(timeout=_ANSWER_S, trust_env=not is_internal(base.host)) as http:
-            answer = http.get(url.rstrip("/") + path, headers={"Authorization": f"Bearer {token}"} if token else {})
-            answer.raise_for_status()
-            found: JsonValue = answer.json()
-            return found
-    except httpx.HTTPStatusError as error:
-        if error.response.status_code in _DENIED:
-            words = words_of(error.response.text) or error.response.reason_phrase
-            if wants_token(words):
-                raise ConfigError(
-                    f"{url} wants the token of a viewer or operator: give its file with --token-file ({words})"
-                ) from None
-            raise ConfigError(f"{url} refuses: {words}") from None
-        raise ConfigError(f"{url} is no orchestrator: {path} answers with {error.response.status_code}") from None
-    except httpx.HTTPError as error:
-        raise TransientError(f"no orchestrator answers at {url}: {str(error) or type(error).__name__}") from error
-    except ValueError:
-        raise ConfigError(f"{url} is no orchestrator: {path} answers with something that is not JSON") from None
+def _status(client: OrchestratorClient) -> RunStatus:
+    answer = client.get("/api/status")
+    if not isinstance(answer, dict) or "replicas" not in answer:
+        raise ConfigError(f"{client.url} is no orchestrator: its /api/status describes no run")
+    return read_answer_of(RunStatus, answer, client.url)
 
 
 def show_status(shown: RunLook, console: Console) -> None:
@@ -197,7 +165,7 @@ def _show_receipt(receipt: Receipt | None, console: Console) -> None:
 def _not_running(run_dir: str) -> str:
     """Text for a run without a supervisor: under Compose or Kubernetes only the orchestrator reports its state."""
     host = _json_file(RunPaths(Path(run_dir)).settings("orchestrator")).get("host", "127.0.0.1")
-    return "not running" if _is_near(str(host)) else "no supervisor here; a run of containers is asked by --url"
+    return "not running" if host in _LOOPBACK else "no supervisor here; a run of containers is asked by --url"
 
 
 def view_of(shown: RunLook) -> View:
@@ -205,29 +173,17 @@ def view_of(shown: RunLook) -> View:
     return View(shown.orchestrator, shown.processes, (), started=shown.orchestrator is not None)
 
 
-def _is_near(host: str) -> bool:
-    """Whether the host is loopback, for which a proxy of the environment must not be used."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-async def _ask(port: int, run_dir: Path, further: Callable[[], str]) -> tuple[RunStatus | None, str]:
+def _ask(port: int, run_dir: Path, token_file: Path | None) -> tuple[RunStatus | None, str]:
     """The status, or why the orchestrator refuses it; neither if it does not answer."""
-    tokens, client = RunPaths(run_dir).tokens, ReadinessClient()
+    tokens = RunPaths(run_dir).tokens
     own = token_of(tokens, Role.VIEWER)
     try:
-        return await client.status(port, own or further()), ""
+        return _status(OrchestratorClient(f"http://127.0.0.1:{port}", own or read_token_file(token_file))), ""
     except TransientError:
         return None, ""
-    except StatusRefusedError as error:
+    except AccessRefusedError as error:
         found = "does not open its status" if own else "cannot be read"
-        return None, f"the viewer's token in {tokens} {found}: give the file of another with --token-file ({error})"
-    finally:
-        await client.close()
+        return None, f"the viewer's token in {tokens} {found}: {error}"
 
 
 def _json_file(path: Path) -> dict[str, JsonValue]:

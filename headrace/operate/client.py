@@ -1,5 +1,6 @@
 """Client of the orchestrator's HTTP API for the command line: of a run on this machine, or behind a URL."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,9 +21,12 @@ from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.urls import is_internal
 
 _TIMEOUT_S = 30.0
-_USUAL = Path("runs")
 _REFUSED = {400, 404, 409, 413, 422}
 _DENIED = {401, 403}
+
+
+class AccessRefusedError(ConfigError):
+    """The orchestrator answers, and does not accept the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,10 @@ def read_answer(client: OrchestratorClient, path: str, answer: httpx.Response) -
     words = words_of(answer.text) or answer.reason_phrase
     if answer.status_code in _DENIED:
         if wants_token(words):
-            raise ConfigError(f"{client.url} wants the token of an operator: give its file with --token-file ({words})")
-        raise ConfigError(f"{client.url} refuses: {words}")
+            raise AccessRefusedError(
+                f"{client.url} wants the token of a role that may do this: give its file with --token-file ({words})"
+            )
+        raise AccessRefusedError(f"{client.url} refuses: {words}")
     if answer.status_code == httpx.codes.NOT_FOUND and words.startswith(("Not Found", NO_ROUTE)):
         raise ConfigError(f"{client.url} has no {path}: is it the orchestrator of a run, and as new as this command?")
     if answer.status_code in _REFUSED:
@@ -102,15 +108,13 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"--url {url!r} is not like http://host:port")
         return OrchestratorClient(f"{parts.scheme}://{parts.netloc}", read_token_file(token_file))
-    folder = run_dir or the_live_run(_USUAL)
+    folder = run_dir or the_live_run()
     if not is_alive(folder):
         raise ConfigError(
             f"no run is alive in {folder} on this machine: continue one with `headrace train --resume`; for a run "
             "elsewhere, give the orchestrator's --url"
         )
-    port = _http_port(folder)
-    if not port:
-        raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
+    port = http_port(folder)
     token = token_of(RunPaths(folder).tokens, Role.OPERATOR) or read_token_file(token_file)
     return OrchestratorClient(f"http://127.0.0.1:{port}", token)
 
@@ -122,11 +126,12 @@ def is_alive(run_dir: Path) -> bool:
     return supervisor_pid(run_dir) is not None
 
 
-def _http_port(run_dir: Path) -> int:
-    try:
-        return int(json.loads(read_regular_text(RunPaths(run_dir).process("orchestrator")))["http_port"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+def http_port(run_dir: Path) -> int:
+    """The port of a live run's orchestrator. Raises ConfigError while it is just starting."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if port := int(json.loads(read_regular_text(RunPaths(run_dir).process("orchestrator")))["http_port"]):
+            return port
+    raise ConfigError(f"the run in {run_dir} is just starting; try again in a moment")
 
 
 def read_token_file(path: Path | None) -> str:

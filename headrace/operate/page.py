@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from headrace.inspect.status import look
+from headrace.operate.client import http_port, is_alive
 from headrace.supervisor.once import ChildFailedError, child_environment
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import log_tail
@@ -31,11 +31,7 @@ _POLL_S = 0.1
 
 def live_address(run_dir: Path) -> str | None:
     """Address of a live run's orchestrator; None if the run is not live. Raises ConfigError if it is just starting."""
-    shown = look(run_dir)
-    port = shown.services.get("orchestrator", {}).get("http_port")
-    if shown.supervisor and not port:
-        raise ConfigError(f"the run in {run_dir} is just starting; try again in a moment")
-    return f"http://127.0.0.1:{port}" if port else None
+    return f"http://127.0.0.1:{http_port(run_dir)}" if is_alive(run_dir) else None
 
 
 def link_of(page: str, token: str) -> str:

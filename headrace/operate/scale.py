@@ -9,7 +9,6 @@ from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError
 
 _ANSWER_S = 15.0
-_USUAL = Path("runs")
 
 
 def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
@@ -17,7 +16,7 @@ def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
     if service not in SERVICES:
         raise ConfigError(f"{service!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
     number = check_count(count)
-    folder = run_dir or the_live_run(_USUAL)
+    folder = run_dir or the_live_run()
     record = supervisor(folder)
     if not record:
         raise ConfigError(
@@ -29,7 +28,7 @@ def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
     return asyncio.run(ask(Path(str(record["control"])), request, _ANSWER_S))
 
 
-def the_live_run(folder: Path) -> Path:
+def the_live_run(folder: Path = Path("runs")) -> Path:
     """The one live run below a folder. Raises ConfigError unless there is exactly one."""
     live = [path for path in sorted(folder.glob("*")) if supervisor(path)]
     if len(live) == 1:

@@ -1,10 +1,12 @@
 """The tables of docs/algorithms.md, made of recipes and parts."""
 
+import inspect
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headrace.reference.algorithms import as_markdown, describe
-from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_LOSSES, Need, Part
+from headrace.reference.marked import replaced
+from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, Need, Part
 
 DOC = Path(__file__).parents[2] / "docs" / "algorithms.md"
 
@@ -17,29 +19,36 @@ def written(page: str) -> str:
         "policy losses": _losses(),
     }
     for name, table in tables.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        if begin not in page or end not in page:
-            raise ValueError(f"{DOC} has no {begin.strip()} ... {end}")
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}{table}\n{end}{rest.partition(end)[2]}"
+        page = replaced(page, name, table + "\n")
     return page
 
 
 def _advantages() -> str:
-    rows = [
-        (f"`{one.name}`", one.what, _keys(one), needs_in_words(one.needs), one.notes) for one in ADVANTAGES.values()
-    ]
+    rows = []
+    for one in ADVANTAGES.values():
+        what, notes = _documented(one)
+        rows.append((f"`{one.name}`", what, _keys(one), needs_in_words(one.needs), notes))
     return _table(("`advantage`", "what", "keys", "needs", "where libraries differ"), rows)
 
 
 def _losses() -> str:
-    rows = [(f"`{one.name}`", one.what, _keys(one), one.notes) for one in POLICY_LOSSES.values()]
+    rows = []
+    for one in POLICY_LOSSES.values():
+        what, notes = _documented(one)
+        rows.append((f"`{one.name}`", what, _keys(one), notes))
     return _table(("`policy_loss`", "a token's loss", "keys", "where libraries differ"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _documented(part: Part) -> tuple[str, str]:
+    """The first line of its function's docstring, and the paragraph after `Note:`."""
+    what, *paragraphs = inspect.cleandoc(part.load().__doc__ or "").split("\n\n")
+    notes = [one.removeprefix("Note: ") for one in paragraphs if one.startswith("Note: ")]
+    return what, " ".join(" ".join(notes).split())
 
 
 def _keys(part: Part) -> str:

@@ -13,7 +13,7 @@ from headrace.wire.rundir.receipts import take_receipt
 def end_receipt(run_dir: Path, say: Callable[[str], None], *, step: int) -> str | None:
     """Takes and says the receipt of a run whose processes have all ended; None, with the reason said, without one."""
     try:
-        taken = take_receipt(run_dir, step=step, by="command")
+        taken = take_receipt(run_dir, step=step)
     except (OSError, HeadraceError) as error:
         say(f"no receipt was taken: {error}")
         return None

@@ -97,18 +97,18 @@ def main() -> int:
     peak = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     table = AlgorithmTable()
     algorithm = build_algorithm(table)
-    recipe = StepConfig(
+    config = StepConfig(
         algorithm=algorithm, table=table, micro_batch_tokens=options.budget, logprob_chunk=options.chunk, grad_clip=1.0
     )
     count = max(options.tokens // (_GROUP_SIZE * options.longest // 2), 1)
     batch = assemble([_group(index, options.longest, size.vocab) for index in range(count)], version=0)
-    actors, rates = StepModels(policy=backend), Rates(policy=1e-6)
-    train_step(actors, batch, recipe, rates)
+    models, rates = StepModels(policy=backend), Rates(policy=1e-6)
+    train_step(models, batch, config, rates)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     synchronize(device)
     began = time.perf_counter()
-    found = [train_step(actors, batch, recipe, rates).metrics["loss"] for _ in range(_STEPS)]
+    found = [train_step(models, batch, config, rates).metrics["loss"] for _ in range(_STEPS)]
     synchronize(device)
     seconds = (time.perf_counter() - began) / _STEPS
     rows = [rollout.row_tokens for rollout in batch.rollouts]

@@ -104,13 +104,13 @@ def cast_of(
     config = child_config(table, settings.run_dir)
     renderer = conversation_renderer(table.renderer, tokenizer)
     if table.taskset:
-        played = taskset_config(table, settings.model.path, context_length=limits.context_length)
+        played = taskset_config(table, context_length=limits.context_length)
         pool = ChildPool(lambda: TasksetProcess(config, played), slots)
-        return Cast(pool, TasksetPlayer(renderer, turns, limits), renderer)
+        return Cast(pool, TasksetPlayer(renderer, turns, limits, begun), renderer)
     if not table.command:
         return Cast(ChildPool(lambda: ChildProcess(config), slots), EpisodePlayer(renderer, turns, limits), renderer)
     agent = AgentConfig(command=table.command, reward_command=table.reward_command, reward_file=table.reward_file)
-    player = AgentPlayer(renderer, turns, limits, agent, begun)
+    player = AgentPlayer(renderer, turns, limits, begun)
     return Cast(AgentPool(config, agent, slots), player, renderer)
 
 
@@ -137,14 +137,12 @@ def child_config(table: EnvironmentTable, run_dir: Path | None) -> ChildConfig:
     )
 
 
-def taskset_config(table: EnvironmentTable, model: Path, *, context_length: int) -> TasksetConfig:
-    """The taskset of a config, for the model in a folder."""
+def taskset_config(table: EnvironmentTable, *, context_length: int) -> TasksetConfig:
+    """The taskset of a config."""
     return TasksetConfig(
         taskset=table.taskset,
         options=table.options,
         harness=table.harness,
-        model=model,
-        renderer=table.renderer,
         max_turns=table.max_turns,
         context_length=context_length,
     )

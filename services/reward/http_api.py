@@ -110,23 +110,23 @@ class ScorerState(BaseModel):
 class HttpScorer:
     """Scores requests, each in its turn."""
 
-    def __init__(self, rubrics: Rubrics, turns: RequestLimiter) -> None:
-        self._rubrics, self._turns = rubrics, turns
+    def __init__(self, rubrics: Rubrics, limiter: RequestLimiter) -> None:
+        self._rubrics, self._limiter = rubrics, limiter
 
     def states(self) -> list[ScorerState]:
         """State of every scorer, each once."""
         return [_state(slot) for slot in self._rubrics.slots]
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
-        """Raises HTTPException 503 while a scorer is down, or all turns are taken."""
+        """Raises HTTPException 503 while a scorer is down, or the limit of requests is reached."""
         samples = [sample_of(sample) for sample in request.samples]
         try:
-            async with self._turns.one():
+            async with self._limiter.one():
                 results = await self._rubrics.score(samples, patient=False)
         except CircuitOpenError as error:
             raise _unavailable(str(error), error.retry_s) from error
         except (ScorerOutageError, WaitTimeoutError) as error:
-            raise _unavailable(str(error), self._turns.timeout_s) from error
+            raise _unavailable(str(error), self._limiter.timeout_s) from error
         return ScoreResponse(
             scores=[self._said(sample, result) for sample, result in zip(samples, results, strict=True)]
         )

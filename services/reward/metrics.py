@@ -57,7 +57,7 @@ FORWARD_TOKENS = Counter("headrace_reward_forward_tokens", "Tokens of forward pa
 
 WORKER_JOBS = Counter(
     "headrace_reward_worker_jobs",
-    "Jobs of worker processes, by outcome: done, raised, timeout, starved, died, lost, cancelled.",
+    "Jobs of worker processes, by outcome: done, raised, timeout, starved, died, cancelled.",
     ["outcome"],
 )
 

@@ -16,8 +16,8 @@ class RequestLimiter:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Holds a turn. Raises WaitTimeoutError."""
-        await wait_for(self._free.acquire(), self.timeout_s, "a turn among the scoring requests")
+        """Holds one of them. Raises WaitTimeoutError."""
+        await wait_for(self._free.acquire(), self.timeout_s, "a place among the scoring requests")
         try:
             yield
         finally:

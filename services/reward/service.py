@@ -13,8 +13,7 @@ from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.samples import samples_of, scores_of
 from headrace.wire import tracing
 from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
-from headrace.wire.contracts.codec import group_from_pb
-from headrace.wire.contracts.score_codec import score_to_pb
+from headrace.wire.contracts.codec import GROUP, SCORE
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.metrics import DEAD_LETTERS
 from headrace.wire.rundir.events import EventLog
@@ -109,8 +108,8 @@ class GroupScorer:
 class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
     """Implements the service of `proto/wire/v1/reward.proto`."""
 
-    def __init__(self, scorer: GroupScorer, turns: RequestLimiter) -> None:
-        self._scorer, self._turns = scorer, turns
+    def __init__(self, scorer: GroupScorer, limiter: RequestLimiter) -> None:
+        self._scorer, self._limiter = scorer, limiter
         self._calls = itertools.count(1)
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -118,14 +117,14 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
         reward_pb2_grpc.add_RewardServiceServicer_to_server(self, server)
 
     async def Score(self, request: pb.ScoreRequest, context: object) -> pb.ScoreResponse:  # noqa: D102
-        group = group_from_pb(request.group)
+        group = GROUP.from_pb(request.group)
         try:
-            async with self._turns.one():
+            async with self._limiter.one():
                 scores, versions = await self._scorer.score(group, f"call {next(self._calls)}", patient=False)
         except ScorerOutageError as error:
             raise TransientError(str(error)) from error
         return pb.ScoreResponse(
-            scores=[score_to_pb(score) for score in scores],
+            scores=[SCORE.to_pb(score) for score in scores],
             scorer_version=self._scorer.rubrics.version(group.prompt.columns, versions),
             versions=versions,
         )

@@ -16,8 +16,8 @@ from headrace.services.rollout.replica.states import ReplicaState
 from headrace.services.rollout.replica.turn_sampler import TurnSampler
 from headrace.services.rollout.weights.update import Updates
 from headrace.wire import tracing
-from headrace.wire.contracts import PolicyVersion
-from headrace.wire.v1 import message_pb2, orchestrator_pb2, rollout_pb2_grpc
+from headrace.wire.contracts.codec import VERSION
+from headrace.wire.v1 import orchestrator_pb2, rollout_pb2_grpc
 from headrace.wire.v1 import rollout_pb2 as pb
 
 T = TypeVar("T")
@@ -25,11 +25,6 @@ T = TypeVar("T")
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["RolloutService"].full_name
 
 WIRE_STATES = {state: orchestrator_pb2.ReplicaState.Value(f"REPLICA_STATE_{state.name}") for state in ReplicaState}
-
-
-def version_to_pb(version: PolicyVersion) -> message_pb2.PolicyVersion:
-    """Converts a version to protobuf."""
-    return message_pb2.PolicyVersion(incarnation=version.incarnation, version=version.version)
 
 
 class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
@@ -65,7 +60,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     async def PrepareWeights(  # noqa: D102
         self, request: pb.PrepareWeightsRequest, context: object
     ) -> pb.PrepareWeightsResponse:
-        version = PolicyVersion(incarnation=request.version.incarnation, version=request.version.version)
+        version = VERSION.from_pb(request.version)
         reason = await self._whole(
             "prepare",
             self._updates.prepare(
@@ -121,7 +116,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         return pb.GetReplicaResponse(
             replica_id=self._replica_id,
             state=WIRE_STATES[self._gate.state],
-            version=version_to_pb(self._gate.version),
+            version=VERSION.to_pb(self._gate.version),
             weights_digest=serving.weights_digest if serving is not None else "",
             in_flight_groups=self._generator.in_flight,
         )

@@ -5,13 +5,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import critic_problem
 from headrace.services.trainer.config.discriminator import DiscriminatorTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.wire.settings import ServiceSettings, Table
-
-FAIL_POINTS = ("before_journal", "after_journal", "after_ack", "after_step", "mid_checkpoint", "before_publish")
 
 
 class TrainerTable(Table):
@@ -97,8 +96,6 @@ class TrainerTable(Table):
     """Length of the canary prompt that verifies each publication."""
     canary_tolerance: float = Field(0.0, ge=0)
     """Largest logprob difference allowed; 0 = 1e-3 in float32, 0.5 in bfloat16."""
-    fail_at: str = ""
-    """For tests: `after_journal:3` kills the process at that point of step 3."""
 
     @model_validator(mode="after")
     def _spread_equally(self) -> "TrainerTable":
@@ -114,14 +111,6 @@ class TrainerTable(Table):
     def _port_exists(cls, value: str) -> str:
         if value and not 1 <= int(value.rpartition(":")[2]) <= 65535:
             raise ValueError(f"{value!r}: a port is a number from 1 to 65535")
-        return value
-
-    @field_validator("fail_at")
-    @classmethod
-    def _known_point(cls, value: str) -> str:
-        point, _, step = value.partition(":")
-        if value and (point not in FAIL_POINTS or not step.isdecimal()):
-            raise ValueError(f"{value!r} is not POINT:STEP with a point of {', '.join(FAIL_POINTS)}")
         return value
 
 

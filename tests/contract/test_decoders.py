@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace.services.environment.taskset.route import read_request as read_generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.services.environment.agent.requests import CallRefusedError
 from headrace.services.environment.agent.requests import read_request as read_call
-from headrace.services.environment.taskset.route import read_request as read_generate
-from headrace.services.orchestrator.http.chat_request import ChatBody, ChatRefusedError, read_chat, to_wire
+from headrace.services.orchestrator.http.chat_request import ChatBody, read_chat, to_wire
+from headrace.wire.api.openai import ChatRefusedError
 from headrace.wire.contracts import Sampling, decode, encode
 from headrace.wire.contracts.codec import _header_checksum
 from headrace.wire.errors import ContractError
@@ -162,7 +162,7 @@ CALL = st.fixed_dictionaries(
 def test_a_programs_call_of_the_policy_is_read_or_refused(raw: bytes) -> None:
     try:
         asked = read_call(raw, Sampling())
-    except CallRefusedError as refused:
+    except ChatRefusedError as refused:
         assert refused.status in (400, 404) and refused.message
         return
     assert asked.messages

@@ -11,9 +11,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 
-from headrace.operate.token_rotation import RotationPhase, rotate
 from headrace.services.orchestrator.http.pages import FREE, ROLES
-from headrace.wire.access import process, reread
+from headrace.wire.access import process
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
 from headrace.wire.http.route_roles import accepted, route_name
@@ -90,8 +89,7 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(reread, "LOOK_S", 0.0)
+def served(tmp_path: Path) -> Iterator[Served]:
     with asyncio.Runner() as runner:
         process.use(Role.ORCHESTRATOR, tmp_path / "tokens", makes=True)
         app = runner.run(make_app("orchestrator", tmp_path))
@@ -191,19 +189,6 @@ def test_no_other_method_of_a_route_answers_a_stranger(served: Served) -> None:
             other = Route(method, route.path, {})
             if method != route.method:
                 assert served.status(other, {}) in (401, 404), other
-
-
-def test_rotated_tokens_are_those_of_http_too(served: Served) -> None:
-    (status,) = [route for route, _ in guarded(served) if route.path == "/api/status"]
-    before = served.of(Role.VIEWER)
-    assert served.status(status, before) == 200
-    rotate(served.tokens, RotationPhase.ACCEPT)
-    rotate(served.tokens, RotationPhase.USE)
-    after = served.of(Role.VIEWER)
-    assert after != before
-    assert (served.status(status, before), served.status(status, after)) == (200, 200)
-    rotate(served.tokens, RotationPhase.RETIRE)
-    assert (served.status(status, before), served.status(status, after)) == (401, 200)
 
 
 async def test_without_any_tokens_nothing_is_accepted(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The fenced blocks of the documentation, and what each kind promises.
 
 ```bash     runs as it stands, in order, from the top of its page, in an empty folder; with few training steps
-```console  needs more than a folder (a live run, an engine, a cluster): each line is in console_table.py
-```toml     in docs/: checked by the tests of that page
+```console  needs more than a folder (a live run, an engine, a cluster): each command of ours parses
+```toml     a part of a config
 """
 
 import re

@@ -2,7 +2,7 @@
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 _LONG = 100
@@ -11,18 +11,6 @@ _LONG = 100
 
 def remove(folder: Path) -> None:
     shutil.rmtree(folder)
-
-
-def empty(folder: Path) -> None:
-    for one in folder.iterdir():
-        shutil.rmtree(one) if one.is_dir() else one.unlink()
-
-
-def cut_short(folder: Path) -> None:
-    """In the middle of a command."""
-    log = newest(folder)
-    content = log.read_bytes()
-    log.write_bytes(content[: content.rindex(b"\r\n*") + 9])
 
 
 def flip_commands(folder: Path) -> None:
@@ -45,15 +33,6 @@ def flip_messages(folder: Path) -> None:
     for begin, end in messages:
         content[draw.randrange(begin, end)] ^= 1 << draw.randrange(8)
     log.write_bytes(content)
-
-
-DAMAGES: dict[str, Callable[[Path], None]] = {
-    "removed": remove,
-    "emptied": empty,
-    "cut short": cut_short,
-    "commands flipped": flip_commands,
-    "messages flipped": flip_messages,
-}
 
 
 def newest(folder: Path) -> Path:

@@ -154,9 +154,9 @@ class TinyRun:
         record: dict[str, Any] = json.loads((self.run_dir / "run" / f"{service}.json").read_text())
         return record
 
-    def kill(self, service: str, *, patience_s: float = 60) -> None:
+    def kill(self, service: str) -> None:
         """SIGKILLs a service of the run; waits for its successor's pid first if it is just being started again."""
-        end = time.monotonic() + patience_s
+        end = time.monotonic() + 60
         while True:
             try:
                 os.kill(self.pid(service), signal.SIGKILL)
@@ -165,9 +165,9 @@ class TinyRun:
                 assert time.monotonic() < end, f"{service} has no live process"
                 time.sleep(0.05)
 
-    def hold_rollouts_back(self, patience_s: float = 60) -> None:
+    def hold_rollouts_back(self) -> None:
         """Freezes the reward service at a moment when groups lie before it that it has not read."""
-        end = time.monotonic() + patience_s
+        end = time.monotonic() + 60
         reward = self.pid("reward-0")
         while True:
             os.kill(reward, signal.SIGSTOP)

@@ -2,8 +2,6 @@
 
 import json
 
-import redis
-
 from tests.e2e.harness import TinyRun
 
 PACE = """
@@ -26,14 +24,6 @@ class PacedRun(TinyRun):
 
     def hurry(self) -> None:
         (self.folder / "slow").unlink()
-
-    def prompts_of(self, replica: str) -> set[str]:
-        """Entries that a replica has taken and not settled; of all consumers without a name."""
-        url = json.loads((self.run_dir / "run" / "broker.json").read_text())["url"]
-        with redis.Redis.from_url(url) as broker:
-            key = "headrace:{tiny}:prompts"
-            found = broker.xpending_range(key, "rollout", "-", "+", 1000, consumername=replica or None)
-        return {str(one["message_id"]) for one in found}
 
     def notices(self) -> str:
         return (self.folder / "stderr.log").read_text()

@@ -82,17 +82,6 @@ def test_a_dry_run_says_what_the_machine_lacks_and_writes_the_configs(place: Pat
     assert json.loads(told.splitlines()[-1])["lacks"] == ["gpu", "torch"]
 
 
-@pytest.mark.long
-def test_a_taken_port_is_what_the_machine_lacks(place: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = ("--trainer.http-port", str(taken.getsockname()[1]))
-        done = headrace(place, "train", "run.toml", "--dry-run", *port)
-        assert done.status == 1 and "cannot run it: ports. Prepared in " in done.out.splitlines()[-1]
-        assert "port is in use" in refused(place, "train", "run.toml", "--run-dir", "other", *port)
-
-
 def test_what_no_machine_could_run_is_refused_by_a_dry_run_too(place: Path) -> None:
     served = ("train", "run.toml", "--dry-run", "--run.device", "cuda", "--rollout.engine", "sglang")
     assert "SGLang has no float32 kernels" in refused(place, *served, "--model.dtype", "float32", **NO_GPU)
@@ -102,30 +91,6 @@ def test_what_no_machine_could_run_is_refused_by_a_dry_run_too(place: Path) -> N
 def test_a_start_without_the_gpu_it_asks_for_is_refused_at_once(place: Path) -> None:
     told = refused(place, "train", "run.toml", "--run.device", "cuda", **NO_GPU)
     assert "--run.device: [run] device: 'cuda', but this machine has no GPU" in told
-
-
-@pytest.mark.long
-def test_prompts_that_the_tokenizer_cannot_read(place: Path) -> None:
-    (place / "p.jsonl").write_text('{"prompt": "one plus one"}\n')
-    assert "p.jsonl:1: the tokenizer does not know 100.0% of the tokens" in refused(place, "train", "run.toml")
-
-
-def test_a_missing_config(place: Path) -> None:
-    assert "absent.toml: there is no such file" in refused(place, "train", "absent.toml")
-
-
-@pytest.mark.long
-def test_a_missing_data_file(place: Path) -> None:
-    (place / "p.jsonl").unlink()
-    told = refused(place, "train", "run.toml")
-    assert "run.toml:6: [data] path: there is no file" in told and "p.jsonl" in told
-
-
-@pytest.mark.long
-def test_a_bad_json_line(place: Path) -> None:
-    with (place / "p.jsonl").open("a") as file:
-        file.write('{"prompt": "1+1=", \n')
-    assert "p.jsonl:10: not valid JSON" in refused(place, "train", "run.toml")
 
 
 def test_a_process_ends_with_the_message_and_its_status(place: Path) -> None:
@@ -140,26 +105,6 @@ def test_an_unknown_key(place: Path) -> None:
     told = refused(place, "train", "run.toml")
     assert 'run.toml:10: [trainer] unknown key "learnin_rate"; did you mean "learning_rate"?' in told
     assert "--run.max-stps: [run] unknown key" in refused(place, "train", "run.toml", "--run.max-stps", "3")
-
-
-@pytest.mark.long
-def test_a_wrong_type(place: Path) -> None:
-    (place / "run.toml").write_text(GOOD.replace("max_steps = 2", 'max_steps = "two"'))
-    assert 'run.toml:2: [run] max_steps = "two": input should be a valid integer' in refused(place, "train", "run.toml")
-
-
-@pytest.mark.long
-def test_a_model_folder_without_a_tokenizer(place: Path) -> None:
-    (place / "model" / "tokenizer.json").unlink()
-    told = refused(place, "train", "run.toml")
-    assert "run.toml:4: [model] path:" in told and "has no tokenizer" in told
-
-
-@pytest.mark.long
-def test_a_prompt_longer_than_the_context(place: Path) -> None:
-    with (place / "p.jsonl").open("a") as file:
-        file.write(json.dumps({"prompt": "1+" * 30, "answer": "1"}) + "\n")
-    assert "p.jsonl:10: the prompt has 60 tokens, but at most 56 fit" in refused(place, "train", "run.toml")
 
 
 def test_an_occupied_port(place: Path) -> None:
@@ -189,112 +134,3 @@ def test_a_run_directory_that_holds_a_run(place: Path) -> None:
     assert "continue it with --resume, or choose another folder with --run-dir" in told
     assert "there is no run to resume in" in refused(place, "train", "run.toml", "--resume", "--run-dir", "other")
     assert "is not empty" in refused(place, "train", "run.toml", "--run-dir", "model")
-
-
-@pytest.mark.long
-def test_commands_on_a_folder_that_is_no_run(place: Path) -> None:
-    assert "is not a run directory" in refused(place, "check", "model")
-    assert "is not a run directory" in refused(place, "status", "model")
-
-
-@pytest.mark.long
-def test_a_resumed_run_must_stay_the_same_run(place: Path) -> None:
-    assert headrace(place, "train", "run.toml", "--dry-run").status == 0
-    told = refused(place, "train", "run.toml", "--resume", "--run.seed", "1")
-    assert "run.seed was 0" in told and "is now 1" in told
-    for option, value in (("fp32-head", "true"), ("dtype", "bfloat16")):
-        told = refused(place, "train", "run.toml", "--resume", f"--model.{option}", value)
-        assert f"model.{option.replace('-', '_')} was" in told
-
-
-@pytest.mark.long
-def test_a_run_of_a_version_without_a_key_is_resumed_as_it_was(place: Path) -> None:
-    assert headrace(place, "train", "run.toml", "--dry-run").status == 0
-    (file,) = place.rglob("config/run.toml")
-    text = file.read_text()
-    assert "fp32_head = false\n" in text
-    file.write_text(text.replace("fp32_head = false\n", ""))
-    done = headrace(place, "train", "run.toml", "--resume", "--dry-run")
-    assert done.status == 0, done.complaint
-    assert "model.fp32_head was False" in refused(place, "train", "run.toml", "--resume", "--model.fp32-head", "true")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("scorer", "words"),
-    [
-        ('name = "exact_mach"', "did you mean 'exact_match'"),
-        pytest.param('name = "no_such_module:f"', "put the folder of the module into reward.path"),
-        pytest.param('name = "format"', "missing a required argument: 'pattern'"),
-    ],
-)
-def test_a_scorer_that_cannot_be_loaded(place: Path, scorer: str, words: str) -> None:
-    (place / "run.toml").write_text(f"{GOOD}\n[[reward.scorers]]\n{scorer}\n")
-    message = refused(place, "train", "run.toml", "--run-dir", "run")
-    assert words in message and "[reward] scorers" in message
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--eval.component", "exact"], "eval.component = 'exact' is none of the scorers: exact_match"),
-        (["--batch.group-size", "1"], "[batch] group_size: a group of one has no advantage"),
-        (["--rollout.replicas=2", "--rollout.grpc-port=65535"], "rollout-1 would get port 65536"),
-        (["--run.device", "cudaa"], "[run] device"),
-        (["--rollout.sampling.max-tokens=99999"], "leave no room for a prompt"),
-        (["--run-dir", "p.jsonl/run"], "choose another --run-dir"),
-    ],
-)
-def test_settings_that_cannot_work(place: Path, arguments: list[str], words: str) -> None:
-    run_dir = [] if "--run-dir" in arguments else ["--run-dir", "run"]
-    assert words in refused(place, "train", "run.toml", *run_dir, *arguments)
-
-
-@pytest.mark.long
-def test_rows_that_a_scorer_cannot_use(place: Path) -> None:
-    (place / "p.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "1+2=", "answer": "unknown"}\n')
-    (place / "run.toml").write_text(f'{GOOD}\n[[reward.scorers]]\nname = "numeric"\n')
-    message = refused(place, "train", "run.toml", "--run-dir", "run")
-    assert "the answer 'unknown' holds no number" in message and "sample " in message
-
-
-@pytest.mark.long
-def test_data_without_the_column_that_a_scorer_reads(place: Path) -> None:
-    (place / "p.jsonl").write_text('{"prompt": "1+1=", "label": "2"}\n')
-    assert "no column 'answer'; columns: label" in refused(place, "train", "run.toml", "--run-dir", "run")
-
-
-@pytest.mark.long
-def test_a_reward_function_that_does_not_take_the_columns(place: Path) -> None:
-    (place / "rewards.py").write_text("def f(completion):\n    return 0.0\n")
-    toml = f'{GOOD}\n[reward]\npath = "."\n[[reward.scorers]]\nname = "rewards:f"\n'
-    (place / "run.toml").write_text(toml)
-    message = refused(place, "train", "run.toml", "--run-dir", "run", PYTHONDONTWRITEBYTECODE="1")
-    assert "let it take **columns" in message
-
-
-@pytest.mark.long
-def test_a_completion_that_would_be_too_long_for_the_reward_model(place: Path) -> None:
-    write_model(place / "rm", character_tokenizer("0123456789+="), Shape(layers=1, hidden=8), seed=0)
-    file = place / "rm" / "config.json"
-    found = json.loads(file.read_text())
-    found |= {"architectures": ["Qwen3ForSequenceClassification"], "id2label": {"0": "x"}, "label2id": {"x": 0}}
-    (place / "run.toml").write_text(
-        f'{GOOD}\n[[reward.scorers]]\nname = "reward_model"\n[reward.scorers.options]\npath = "rm"\n'
-    )
-    file.write_text(json.dumps(found | {"max_position_embeddings": 11}))
-    message = refused(place, "train", "run.toml", "--run-dir", "run", "--dry-run")
-    assert "'reward_model' reads at most 11 tokens" in message and "has 4," in message
-    file.write_text(json.dumps(found | {"max_position_embeddings": 12}))
-    assert headrace(place, "train", "run.toml", "--run-dir", "run", "--dry-run").status == 0
-
-
-@pytest.mark.long
-def test_rows_without_a_reference_for_the_discriminator(place: Path) -> None:
-    (place / "p.jsonl").write_text('{"prompt": "1+1=", "label": "2"}\n{"prompt": "1+2=", "label": null}\n')
-    (place / "run.toml").write_text(
-        f'{GOOD}\n[discriminator]\nevery = 1\nreference = "label"\n[[reward.scorers]]\nname = "discriminator"\n'
-    )
-    message = refused(place, "train", "run.toml", "--run-dir", "run", "--dry-run")
-    assert "discriminator.reference = 'label': no text in this column for prompts.parquet, sample " in message

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests import verbs
-from tests.e2e.harness import TinyRun
 from tests.leftovers import left_running
 
 ROOT = Path(__file__).parents[2]
@@ -106,64 +103,3 @@ def test_gsm8k_trains_on_any_model_folder_and_exports_one(tmp_path: Path) -> Non
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "export")
     ids = tokenizer("How many clips", return_tensors="pt").input_ids
     assert model.generate(ids, max_new_tokens=4, do_sample=False).shape[1] > ids.shape[1]
-
-
-@pytest.mark.long
-def test_one_ctrl_c_checkpoints_and_resume_goes_on_to_the_end(tmp_path: Path) -> None:
-    run_dir = tmp_path / "demo"
-    steps = ("--run.max-steps=1000", "--eval.every=0", "--trainer.checkpoint-every=100")
-    arguments = command("demo", "--json", "--run-dir", str(run_dir), *SMALL_DEMO, *steps)
-    process = subprocess.Popen(
-        arguments, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        wait_for_steps(process, run_dir, 3)
-        port = json.loads((run_dir / "run" / "orchestrator.json").read_text())["http_port"]
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=200)
-    finally:
-        process.kill()
-    assert process.returncode == 130, out + err + logs(tmp_path)
-    assert f"dashboard: http://127.0.0.1:{port}/" in err
-    assert left_running(str(tmp_path)) == []
-    stopped = json.loads(out.splitlines()[-1])
-    assert 3 <= stopped["steps"] < 1000
-    assert any((run_dir / "checkpoints").glob("step-*"))
-    in_order(tmp_path, run_dir)
-    target = stopped["steps"] + 3
-    resumed = ("train", "--resume", "--json", "--run-dir", str(run_dir), f"--run.max-steps={target}")
-    assert result(tmp_path, *resumed)["steps"] == target
-    in_order(tmp_path, run_dir)
-
-
-def test_a_run_directory_in_use_is_refused_and_a_killed_supervisor_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(MARK, str(tmp_path))
-    run = TinyRun(tmp_path / "tiny", steps=500, staleness=1, deterministic=False)
-    run.start()
-    assert run.process is not None
-    try:
-        run.wait_for_step(1)
-        shown = verbs.result("status", run.run_dir)
-        assert shown["supervisor"] == run.process.pid and shown["orchestrator"]["state"] == "running"
-        second = subprocess.run(
-            command("train", "--resume", "--run-dir", str(run.run_dir)), capture_output=True, text=True, check=False
-        )
-        assert second.returncode == 2 and f"is in use by another headrace (pid {run.process.pid})" in second.stderr
-        assert left_running(str(tmp_path))
-    finally:
-        run.close()
-    end = time.monotonic() + 60
-    while left_running(str(tmp_path)) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert left_running(str(tmp_path)) == []
-
-
-def wait_for_steps(process: subprocess.Popen[Any], run_dir: Path, steps: int) -> None:
-    file = run_dir / "metrics.jsonl"
-    end = time.monotonic() + 200
-    while not (file.is_file() and len(file.read_text().splitlines()) >= steps):
-        assert process.poll() is None, logs(run_dir)
-        assert time.monotonic() < end, f"waited 200 s for step {steps}" + logs(run_dir)
-        time.sleep(0.1)

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.run.execute import BAD_INPUT, FAILED
+from headrace.run.execute import BAD_INPUT
 from headrace.wire.rundir.events import read_events
-from tests.e2e.episodes import GAME, kill_a_child, played_run
-from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.e2e.episodes import kill_a_child, played_run
+from tests.e2e.harness import TinyRun
 from tests.verbs import said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -56,20 +56,3 @@ def test_an_environment_that_cannot_be_loaded_is_refused_at_the_start(run: TinyR
     complaint = said(*words, "--environment.name", "game:Nobody", status=BAD_INPUT)
     assert "--environment.name: " in complaint and "game.py has no 'Nobody'" in complaint
     assert not run.run_dir.exists()
-
-
-@pytest.mark.long
-def test_an_environment_that_raises_in_each_reset_ends_the_run_by_its_line(tmp_path: Path) -> None:
-    game = GAME.replace("        return task", '        raise KeyError("no such task")\n        return task')
-    line = game.splitlines().index('        raise KeyError("no such task")') + 1
-    run = played_run(tmp_path / "tiny", game=game)
-    run.start()
-    try:
-        assert run.process is not None
-        run.process.wait(DEADLINE_S)
-        assert run.process.returncode == FAILED
-        reason = f"the first 3 groups failed in the environment: KeyError: 'no such task' (game.py:{line})"
-        assert reason in (run.folder / "stderr.log").read_text()
-        assert run.steps() == 0
-    finally:
-        run.close()

@@ -66,11 +66,3 @@ def test_a_replay_that_cannot_be_says_what_can_and_leaves_nothing(ended: Path, t
     assert "what can be replayed is" in complaint and "checkpoint" in complaint
     assert "--rollout.replicas" in refused("replay", ended, "--out", out, "--rollout.replicas", 2)
     assert not out.exists()
-
-
-@pytest.mark.long
-def test_generate_loads_a_checkpoint_of_an_ended_run(ended: Path) -> None:
-    asked = ("generate", ended, "--prompt", "12+34=", "--seed", 4)
-    first, again = result(*asked), result(*asked)
-    assert first == again and first["version"] >= 4
-    assert "--prompt TEXT or --messages" in refused("generate", ended)

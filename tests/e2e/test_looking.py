@@ -207,17 +207,6 @@ def test_the_doctor_finds_this_machine_fit_for_the_run(ended: TinyRun) -> None:
     assert told["ok"] and {row["name"] for row in told["checks"]} >= {"torch", "redis", "sandbox", "model", "data"}
 
 
-def test_bad_places_are_told(ended: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nowhere = str(tmp_path)
-    for words in (["status", nowhere], ["watch", nowhere], ["explain", "g1", nowhere], ["plot", nowhere]):
-        assert "is not a run directory" in said(*words, status=2)
-    monkeypatch.chdir(tmp_path)
-    assert "say which run" in said("status", status=2)
-    assert "no orchestrator answers" in said("status", "--url", "http://127.0.0.1:1", status=1)
-    assert "never issued" in said("explain", "g99999", str(ended.run_dir), status=2)
-    assert "two run directories" in said("runs", "compare", str(ended.run_dir), status=2)
-
-
 BASH = """
 source <(headrace --show-completion bash)
 complete_line() {
@@ -245,12 +234,3 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
     )
     found = [set(line.split()) for line in done.stdout.splitlines()]
     assert dict(zip(COMPLETED, found, strict=True)) == COMPLETED, done.stdout + done.stderr
-
-
-def test_completion_is_installed_into_a_home(tmp_path: Path) -> None:
-    env = {**os.environ, "HOME": str(tmp_path)}
-    words = command("--install-completion", "bash")
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=200, check=True)
-    script = tmp_path / ".bash_completions" / "headrace.sh"
-    assert str(script) in done.stdout and "_headrace_completion" in script.read_text()
-    assert str(script) in (tmp_path / ".bashrc").read_text()

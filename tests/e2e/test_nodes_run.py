@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.run.execute import STOPPED
 from headrace.supervisor.ports import pick_ports
 from tests.e2e.harness import TinyRun
-from tests.e2e.test_stages import Stage
-from tests.verbs import said
 from tests.waiting import until
 from tests.warm.start import Process, python, start
 
@@ -55,36 +52,3 @@ def test_a_run_over_two_machines_one_of_which_is_killed_ends_in_the_weights_of_o
     finally:
         one.close()
         two.close()
-
-
-@pytest.mark.long
-def test_both_machines_report_an_operators_stop_as_a_stop(tmp_path: Path) -> None:
-    two = TinyRun(tmp_path / "two", steps=1000, replicas=1)
-    try:
-        two.start(*two_machines())
-        with joined(two.run_dir) as other:
-            until(lambda: two.steps() >= 1, "two machines to train", DEADLINE_S)
-            said("stop", two.run_dir)
-            assert two.process is not None
-            ends = [two.process.wait(DEADLINE_S), other.wait(DEADLINE_S)]
-        log = (two.folder / "join.log").read_text()
-        assert ends == [STOPPED, STOPPED] and "trainer-node-1 stopped: an operator stopped the run" in log, log
-    finally:
-        two.close()
-
-
-@pytest.mark.long
-def test_a_stage_over_two_machines_ends_in_the_weights_of_one_machine(tmp_path: Path) -> None:
-    one, two = (Stage(tmp_path / name, "sft", steps=8) for name in ("one", "two"))
-    undisturbed, process = one.start("--trainer.ranks=2"), two.start(*two_machines())
-    try:
-        with joined(two.run_dir) as other:
-            two.end(process)
-            assert other.wait(DEADLINE_S) == 0, (two.folder / "join.log").read_text()
-        one.end(undisturbed)
-    finally:
-        for started in (undisturbed, process):
-            started.kill()
-            started.wait(10)
-    assert two.exported() == one.exported()
-    assert [row["loss"] for row in two.metrics()] == [row["loss"] for row in one.metrics()]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -126,26 +125,6 @@ def test_the_policy_answers_openai_clients(live: TinyRun) -> None:
     assert answer["usage"]["completion_tokens"] <= 12
 
 
-def test_a_stream_says_what_a_whole_answer_does(live: TinyRun) -> None:
-    options = {"stream": True, "stream_options": {"include_usage": True}}
-    lines = [line for line in chat(live, max_tokens=12, **options).text.splitlines() if line]
-    assert lines[-1] == "data: [DONE]"
-    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
-    assert events[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert events[-2]["choices"][0]["finish_reason"] in ("stop", "length")
-    assert events[-1]["choices"] == [] and events[-1]["usage"]["prompt_tokens"] == 6
-
-
-def test_what_cannot_be_answered_is_refused_as_clients_expect(live: TinyRun) -> None:
-    for change, status in (({"n": 2}, 400), ({"model": "other"}, 404), ({"messages": []}, 400)):
-        refused = chat(live, **change)
-        assert refused.status_code == status and refused.json()["error"]["message"]
-    long = chat(live, messages=[{"role": "user", "content": "1+" * 40}])
-    assert long.status_code == 400 and "context of 32" in long.json()["error"]["message"]
-    crossed = httpx.post(url(live) + CHAT, json=ASKED, headers={"Origin": "https://evil.example"}, trust_env=False)
-    assert crossed.status_code == 403
-
-
 def test_chats_are_answered_beside_the_training_which_knows_nothing_of_them(live: TinyRun) -> None:
     headrace("resume", live.run_dir)
     before = live.steps()
@@ -161,13 +140,6 @@ def test_generate_asks_the_live_run(live: TinyRun) -> None:
     found = headrace("generate", live.run_dir, "--prompt", "12+34=", "--max-tokens", 4, "--temperature", 0)
     assert found["object"] == "chat.completion"
     assert said("generate", *behind(live), "--prompt", "1+1=").endswith("\n")
-
-
-@pytest.mark.long
-def test_a_live_run_is_exported_and_replayed_without_a_word_to_it(live: TinyRun, tmp_path: Path) -> None:
-    found = headrace("replay", live.run_dir, "--out", tmp_path / "replay")
-    assert found["differs_from"] is None and found["as_in_run"] >= 1
-    assert headrace("export", live.run_dir, "--out", tmp_path / "model")["step"] >= 3
 
 
 def test_an_ended_run_says_that_it_is_over(ended: TinyRun) -> None:

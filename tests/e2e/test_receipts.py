@@ -1,23 +1,22 @@
-"""Receipts of runs that were killed, stopped and resumed, or begun by a version without them."""
+"""What `headrace check` finds in a changed run directory, and what a receipt that was kept elsewhere finds."""
 
-import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.inspect.history import check_run
-from headrace.wire.rundir.receipts import read_receipts
+from headrace.wire.rundir.receipts import read_receipts, take_receipt
 from tests.e2e.harness import TinyRun
 from tests.e2e.undisturbed import STEPS, Undisturbed
-from tests.forger import Forger
 from tests.verbs import result, said
 
 LONG = 20
-"""Steps: a run that is killed or stopped after its fourth is not at its end."""
+"""Steps: a run that is killed after its fourth is not at its end."""
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+Act = Callable[[Path], object]
 
 
 @pytest.fixture
@@ -27,16 +26,10 @@ def tiny(tmp_path: Path) -> Iterator[TinyRun]:
     made.close()
 
 
-def as_before_the_chain(forger: Forger) -> None:
-    """What a version without digests of files would have left."""
-    forger.forget_receipts()
-    for name in ("step_recorded", "checkpoint_saved"):
-        forger.remove_events("trainer", name)
-    forger.change_events(
-        "trainer", "incarnation_opened", lambda event: [{key: event[key] for key in event if key != "config"}]
-    )
-    old = ("t", "event", "path", "weights_sha256")
-    forger.change_events("trainer", "exported", lambda event: [{key: event[key] for key in old}])
+@pytest.fixture
+def copy(undisturbed_run: Undisturbed, tmp_path: Path) -> Path:
+    ignore = shutil.ignore_patterns("*.sock", "socket")
+    return shutil.copytree(undisturbed_run.run_dir, tmp_path / "run", ignore=ignore)
 
 
 def test_the_end_of_a_run_its_status_and_its_check_name_one_receipt(undisturbed_run: Undisturbed) -> None:
@@ -58,7 +51,7 @@ def test_each_receipt_of_the_trainer_holds_and_says_what_came_later(undisturbed_
         notes += verdict.notes
     assert notes[:2] == [f"the receipt is of step {step}, and holds; the run went on to step 8" for step in (3, 6)]
     assert re.fullmatch(
-        r"the receipt of step 8 holds; \d+ bytes that services wrote after it are not covered by it", notes[-1]
+        r"the receipt of step 8 holds; \d+ bytes that were written after it are not covered by it", notes[-1]
     )
 
 
@@ -72,71 +65,98 @@ def test_a_killed_and_resumed_run_is_in_order_and_its_older_receipts_hold(tiny: 
     tiny.start("--resume")
     last = tiny.finish()["receipt"]
     verdict = tiny.check()
-    assert (verdict["receipt"], verdict["unchained_steps"], verdict["steps"]) == (last, 0, LONG)
+    assert (verdict["receipt"], verdict["steps"]) == (last, LONG)
     older = result("check", tiny.run_dir, "--receipt", killed["receipt"])
     assert older["ok"]
     assert older["notes"] == [f"the receipt is of step {step}, and holds; the run went on to step {LONG}"]
     assert check_run(tiny.run_dir, last).notes == (f"the receipt of step {LONG} covers the whole run",)
 
 
-@pytest.mark.long
-def test_a_stopped_run_that_is_resumed_for_more_steps_goes_on_behind_its_receipt(tiny: TinyRun) -> None:
-    tiny.start()
-    tiny.wait_for_step(2)
-    tiny.stop()
-    stopped = tiny.check()["receipt"]
-    tiny.start("--resume", "--run.max-steps", str(LONG + 2))
-    last = tiny.finish()["receipt"]
-    assert result("check", tiny.run_dir, "--receipt", stopped)["ok"]
-    assert result("check", tiny.run_dir, "--receipt", last)["notes"] == [
-        f"the receipt of step {LONG + 2} covers the whole run"
-    ]
-    # Resumed at its end, it exports again.
-    tiny.start("--resume", "--run.max-steps", str(LONG + 2))
-    tiny.finish()
-    again = result("check", tiny.run_dir, "--receipt", last)
-    held = f"the receipt is of step {LONG + 2}, and holds; a later life of the trainer has trained no further step"
-    assert (again["problems"], again["notes"]) == ([], [held])
-
-
-def test_a_run_of_an_older_version_is_unchained_and_in_order(undisturbed_run: Undisturbed, tmp_path: Path) -> None:
-    shutil.copytree(undisturbed_run.run_dir, tmp_path / "run", ignore=shutil.ignore_patterns("*.sock", "socket"))
-    as_before_the_chain(Forger(tmp_path / "run"))
-    verdict = check_run(tmp_path / "run")
-    assert (verdict.problems, verdict.unchained_steps, verdict.receipt) == ((), STEPS, None)
-    assert "unchained up to step 8, which an older version trained" in verdict.in_words()
-    assert not check_run(tmp_path / "run", undisturbed_run.verdict["receipt"]).ok
-
-
-def test_what_is_removed_is_named_and_contradicts_a_receipt(undisturbed_run: Undisturbed, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(undisturbed_run.run_dir, run, ignore=shutil.ignore_patterns("*.sock", "socket"))
-    shutil.rmtree(run / "checkpoints" / "step-000006")
-    shutil.rmtree(run / "export")
-    (run / "rollouts" / "step-000002.parquet").unlink()
-    verdict = check_run(run)
+def test_what_is_removed_is_named_and_no_problem(copy: Path) -> None:
+    shutil.rmtree(copy / "checkpoints" / "step-000006")
+    shutil.rmtree(copy / "export")
+    (copy / "rollouts" / "step-000002.parquet").unlink()
+    verdict = check_run(copy)
     gone = ("the checkpoint of step 6", "the rollouts of step 2", "the export")
     assert (verdict.problems, verdict.notes) == ((), tuple(f"{one} is gone" for one in gone))
-    receipted = check_run(run, undisturbed_run.verdict["receipt"])
-    assert receipted.problems == tuple(f"{one}, which the receipt stands for, is gone" for one in gone)
 
 
-def test_a_chain_of_receipts_that_is_removed_is_missed(undisturbed_run: Undisturbed, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(undisturbed_run.run_dir, run, ignore=shutil.ignore_patterns("*.sock", "socket"))
-    (run / "receipts.jsonl").unlink()
-    (problem,) = check_run(run).problems
-    assert re.fullmatch("receipts.jsonl has no line with the receipt [0-9a-f]{12}, which the trainer recorded", problem)
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
-def test_a_line_that_is_added_after_the_end_contradicts_the_receipt(
-    undisturbed_run: Undisturbed, tmp_path: Path
+def replace(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert old in data, path
+    path.write_bytes(data.replace(old, new, 1))
+
+
+def double_metrics(run: Path) -> None:
+    (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes() * 2)
+
+
+def orchestrators_log(run: Path) -> Path:
+    (log,) = (run / "events").glob("orchestrator-*.jsonl")
+    return log
+
+
+DAMAGE: dict[str, tuple[Act, str]] = {
+    "the journal": (lambda run: flip(run / "journal" / "segment-000001.journal"), "the journal is damaged"),
+    "the journal removed": (lambda run: shutil.rmtree(run / "journal"), "there is no journal, though"),
+    "a checkpoint": (
+        lambda run: flip(run / "checkpoints" / "step-000008" / "optimizer.safetensors"),
+        "optimizer.safetensors does not match manifest.json",
+    ),
+    "the export": (
+        lambda run: flip(run / "export" / "model.safetensors"),
+        "the exported weights are not those that the trainer exported",
+    ),
+    "rollouts": (
+        lambda run: flip(run / "rollouts" / "step-000004.parquet"),
+        "the rollouts of step 4 are not those that the trainer recorded",
+    ),
+    "the config": (
+        lambda run: replace(run / "config" / "run.toml", b"max_staleness = 0", b"max_staleness = 9"),
+        "config/run.toml is not as the run recorded it",
+    ),
+    "metrics doubled": (double_metrics, "metrics.jsonl has 2 lines of step 1"),
+    "an event": (lambda run: replace(orchestrators_log(run), b'"issued"', b'"issu\xff"'), "is not a JSON object"),
+    "what was issued": (
+        lambda run: replace(orchestrators_log(run), b'"issued"', b'"hidden"'),
+        "was trained but never issued",
+    ),
+}
+"""What is changed -> how, and what the check says of it without any receipt."""
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_that_other_files_contradict_is_found_without_a_receipt(copy: Path, name: str) -> None:
+    act, told = DAMAGE[name]
+    act(copy)
+    (copy / "receipts.jsonl").unlink()
+    problems = check_run(copy).problems
+    assert any(told in problem for problem in problems), problems
+
+
+REWRITTEN: dict[str, Act] = {
+    "a metric": lambda run: replace(run / "metrics.jsonl", b'"reward_mean": -', b'"reward_mean": 9'),
+    "an evaluation": lambda run: replace(run / "evals.jsonl", b'"accuracy": ', b'"accuracy": 9'),
+    "the time of an event": lambda run: replace(orchestrators_log(run), b'{"t":1', b'{"t":2'),
+}
+"""What no other file contradicts -> how it is changed."""
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_rewritten_run_is_found_by_its_chain_or_where_that_is_rewritten_by_a_receipt(
+    copy: Path, undisturbed_run: Undisturbed, name: str
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(undisturbed_run.run_dir, run, ignore=shutil.ignore_patterns("*.sock", "socket"))
-    with (run / "evals.jsonl").open("a") as file:
-        file.write(json.dumps({"version": 8, "accuracy": 1.0}) + "\n")
-    assert check_run(run).ok
-    gained, again = check_run(run, undisturbed_run.verdict["receipt"]).problems
-    assert again == "evals.jsonl has another line of version 8 than the receipt of step 8 covers"
-    assert re.fullmatch(r"evals\.jsonl has gained \d+ bytes since the run's last process ended", gained)
+    REWRITTEN[name](copy)
+    problems = check_run(copy).problems
+    assert problems and all("which the receipt of step" in problem for problem in problems), problems
+    (copy / "receipts.jsonl").unlink()
+    take_receipt(copy, step=STEPS)
+    assert check_run(copy).problems == ()
+    (problem,) = check_run(copy, undisturbed_run.verdict["receipt"]).problems
+    assert "is none of this run: files that it covered were changed" in problem

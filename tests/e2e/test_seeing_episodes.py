@@ -90,19 +90,3 @@ def test_the_life_of_an_episode_is_its_conversation(ended: TinyRun) -> None:
     check_conversation(said("explain", "g0/1", ended.run_dir))
     story = result("explain", "g0", ended.run_dir)
     assert [one["episode"]["turns"] > 0 for one in story["rollouts"]] == [True] * 4
-
-
-@pytest.mark.long
-def test_a_checkpoint_of_an_ended_run_plays_an_episode_for_a_look(ended: TinyRun) -> None:
-    look = ("generate", ended.run_dir, *LOOK)
-    played = said(*look, "--temperature", 0)
-    check_conversation(played)
-    assert "on here" in played
-    again = result(*look, "--temperature", 0, "--task", '{"prompt": "1+2="}')
-    assert again["episode"]["messages"][0]["content"] == "1+2"
-    for words, complaint in (
-        (("--task", "[1]"), "not a JSON object"),
-        (("--held-out", "999"), "no held-out task 999"),
-        (("--prompt", "x", "--stop", "y"), "plays a task"),
-    ):
-        assert complaint in said(*look, *words, status=2)

@@ -142,34 +142,3 @@ def test_two_ranks_train_as_one_does(tmp_path: Path, stage: str) -> None:
         found.append((line["eval_after"], [row["loss"] for row in one.metrics()]))
     assert found[1][1] == pytest.approx(found[0][1], rel=1e-4)
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-3, abs=1e-4)
-
-
-@pytest.mark.long
-def test_a_dry_run_prepares_and_a_used_folder_is_refused(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "a", "dpo", steps=2)
-    line = stage.end(stage.start("--dry-run"))
-    assert line["ok"] and line["examples"] == 80 and line["eval_examples"] == 20
-    finished = stage.end(stage.start())
-    assert finished["eval_before"]["reward_margin"] == pytest.approx(0, abs=1e-6)
-    process = stage.start()
-    process.wait(DEADLINE_S)
-    assert process.returncode == 2 and "already holds a run" in stage.logs()
-    process = stage.start("--resume", "--dpo.batch-size=3")
-    process.wait(DEADLINE_S)
-    assert process.returncode == 2 and "dpo.batch_size was 16" in stage.logs()
-
-
-@pytest.mark.long
-def test_a_stage_without_held_out_examples_is_prepared_trained_and_resumed(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "a", "dpo", steps=6)
-    # What an earlier dry run held out is trained now: it must not be evaluated.
-    assert stage.end(stage.start("--dry-run"))["eval_examples"] == 20
-    without = ("--data.eval-size=0", "--trainer.ranks=2")
-    assert stage.end(stage.start("--dry-run", *without))["eval_examples"] == 0
-    process = stage.start(*without)
-    stage.wait_for_step(2, process)
-    process.send_signal(signal.SIGINT)
-    process.wait(DEADLINE_S)
-    finished = stage.end(stage.start("--resume", *without))
-    assert (finished["steps"], finished["eval_before"], finished["eval_after"]) == (6, None, None)
-    assert finished["export"] and not (stage.run_dir / "eval_examples.parquet").exists()

@@ -2,14 +2,18 @@
 
 import importlib.util
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.e2e.tools_example import EXAMPLE, SAID, trained
-
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2400)]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tools"
 
 
 def module(name: str) -> ModuleType:
@@ -20,14 +24,31 @@ def module(name: str) -> ModuleType:
     return found
 
 
-def test_a_model_that_guesses_learns_to_ask_its_tools(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = trained(tmp_path_factory)
-    said = (folder / SAID).read_text()
+def trained(folder: Path) -> str:
+    """Runs the example; returns what it wrote to stdout."""
+    bash = shutil.which("bash")
+    assert bash
+    done = subprocess.run(
+        [bash, str(EXAMPLE / "run.sh"), str(folder)],
+        # At staleness 0 each sampled token is compared with the trainer's logprob of it.
+        env=os.environ | {"HEADRACE": f"{sys.executable} -P -m headrace", "RL_OPTIONS": "--run.max_staleness=0"},
+        capture_output=True,
+        text=True,
+        timeout=2300,
+        check=False,
+    )
+    logs = "".join(f"\n--- {path}\n{path.read_text()[-2000:]}" for path in folder.glob("*/logs/*.log"))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:] + logs
+    return done.stdout
+
+
+def test_a_model_that_guesses_learns_to_ask_its_tools(tmp_path: Path) -> None:
+    said = trained(tmp_path)
     report = module("report")
-    found = report.measure(folder)
+    found = report.measure(tmp_path)
     assert json.loads(said.splitlines()[-1]) == {key: round(value, 6) for key, value in found.items()}
     assert not report.failures(found) and report.failures(found | {"right_after": 0.5})
-    files = sorted((folder / "rl" / "rollouts").glob("step-*.parquet"))
+    files = sorted((tmp_path / "rl" / "rollouts").glob("step-*.parquet"))
     last = pq.read_table(files[-1]).to_pylist()
     # Episodes of three turns: what the tools said stands between, and was neither sampled nor trained.
     heard = [sum(one is None for one in row["logprobs"]) for row in last]

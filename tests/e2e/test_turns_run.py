@@ -8,12 +8,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.rundir.events import read_events
+from tests.armed import arm
 from tests.e2e.harness import TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -26,8 +25,10 @@ Start = Callable[..., TinyRun]
 def start(tmp_path: Path) -> Iterator[Start]:
     runs: list[TinyRun] = []
 
-    def begin(*arguments: str, replicas: int = 1, steps: int = STEPS) -> TinyRun:
+    def begin(*arguments: str, replicas: int = 1, steps: int = STEPS, dies_in: int = 0) -> TinyRun:
         runs.append(TinyRun(tmp_path / f"run-{len(runs)}", steps=steps, replicas=replicas))
+        if dies_in:
+            runs[-1].environment = arm(tmp_path / "failpoints", "trainer.step.after_step", dies_in - 1)
         runs[-1].start(*arguments)
         return runs[-1]
 
@@ -70,7 +71,7 @@ def test_turns_change_no_bit_whoever_is_killed_between_sleep_and_wake(start: Sta
     plain.finish()
     weights = plain.check()["weights_sha256"]
     assert turns_of(plain) == []
-    run = start(*TURNS, "--trainer.fail-at", "after_step:4")
+    run = start(*TURNS, dies_in=4)
     trainer = freeze_in_its_turn(run)
     # The replica's next life finds the GPU taken, and does not start an engine on it before the trainer lets go.
     before = run.pid("rollout-0")
@@ -88,20 +89,6 @@ def test_turns_change_no_bit_whoever_is_killed_between_sleep_and_wake(start: Sta
     assert {"engine_asleep", "engine_awake"} == set(turns_of(run))
 
 
-@pytest.mark.long
-def test_a_stop_before_the_gpus_are_free_ends_all_ranks_in_order(start: Start) -> None:
-    run = start("--trainer.ranks", "2", *TURNS, replicas=2)
-    # The run is being prepared: no service has been started yet.
-    run.wait_until(lambda: (run.run_dir / "run").is_dir(), "the run directory")
-    locks = [GpuLock(run.run_dir, number, "another") for number in range(2)]
-    assert all(lock.try_take() for lock in locks)
-    run.wait_until(lambda: "another (pid" in waits_for(run, "trainer"), "the trainer to wait")
-    assert "another (pid" in waits_for(run, "rollout-1")
-    run.stop()
-    log = (run.run_dir / "logs" / "trainer.log").read_text()
-    assert "Traceback" not in log and '"event": "stopped"' in log, log[-3000:]
-
-
 def asleep(run: TinyRun) -> bool:
     return [one["state"] for one in run.status().get("replicas", [])] == ["sleeping"]
 
@@ -116,15 +103,3 @@ def waits_for(run: TinyRun, service: str = "rollout-0") -> str:
         return error.read().decode()
     except (OSError, ValueError):
         return ""
-
-
-@pytest.mark.long
-def test_two_ranks_and_two_replicas_take_turns_on_two_gpus(start: Start) -> None:
-    found: list[Any] = []
-    for sharing in ("none", "turns"):
-        run = start("--trainer.ranks", "2", "--rollout.gpu-sharing", sharing, replicas=2)
-        run.finish()
-        found.append(run.check()["weights_sha256"])
-    assert found[0] == found[1]
-    woken = turns_of(run)
-    assert woken.count("engine_asleep") >= 2 * STEPS and woken.count("engine_awake") >= 2 * STEPS

@@ -137,4 +137,4 @@ def test_a_run_whose_collector_hangs_and_whose_tracker_is_away_comes_out_the_sam
         tiny.close()
     assert tiny.check()["weights_sha256"] == watched[0].check()["weights_sha256"]
     logs = tiny.logs()
-    assert "spans_dropped" in logs and "tracker_left" in logs
+    assert "spans_not_exported" in logs and "tracker_left" in logs

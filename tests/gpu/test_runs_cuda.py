@@ -6,21 +6,24 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.rundir.events import read_events
+from tests.armed import arm
 from tests.e2e.harness import TinyRun
 from tests.gpu.device import needs_cuda, on_device
 
 pytestmark = [*on_device, needs_cuda, pytest.mark.timeout(240)]
 STEPS = 6
 Start = Callable[..., TinyRun]
-TURNS_AND_A_KILL = ("--rollout.gpu-sharing", "turns", "--trainer.fail-at", "after_step:4")
+TURNS = ("--rollout.gpu-sharing", "turns")
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     runs: list[TinyRun] = []
 
-    def begin(*arguments: str) -> TinyRun:
+    def begin(*arguments: str, dies_in: int = 0) -> TinyRun:
         runs.append(TinyRun(tmp_path / f"run-{len(runs)}", steps=STEPS, replicas=1))
+        if dies_in:
+            runs[-1].environment = arm(tmp_path / "failpoints", "trainer.step.after_step", dies_in - 1)
         runs[-1].start("--run.device", "cuda", *arguments)
         return runs[-1]
 
@@ -45,7 +48,7 @@ def test_a_run_on_the_gpu_ends_in_order_and_measures_the_device(start: Start) ->
 
 
 def test_turns_and_kills_change_no_bit(start: Start) -> None:
-    plain, killed = start("--model.dtype", "float32"), start("--model.dtype", "float32", *TURNS_AND_A_KILL)
+    plain, killed = start("--model.dtype", "float32"), start("--model.dtype", "float32", *TURNS, dies_in=4)
     killed.wait_for_step(2)
     killed.kill("rollout-0")
     assert finished(killed) == finished(plain)
@@ -58,7 +61,7 @@ def test_a_compiled_run_that_is_killed_ends_in_the_weights_of_one_that_is_not(st
     """One after the other: the second finds the kernels of the first. Others might differ in the last bits."""
     options = ("--model.dtype", "float32", "--trainer.compile", "true")
     expected = finished(start(*options))
-    assert finished(start(*options, *TURNS_AND_A_KILL)) == expected
+    assert finished(start(*options, *TURNS, dies_in=4)) == expected
 
 
 VARIANTS = {

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.inspect.status import look_at
+from headrace.inspect.status import look_where
 from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import token_of
 from headrace.wire.rundir.layout import RunPaths
 from tests.e2e.apart import Apart
 from tests.e2e.harness import TinyRun
@@ -56,7 +55,7 @@ def test_a_trainer_and_a_replica_that_do_not_reach_the_orchestrator_say_so_in_lo
         run_dir = apart.run.run_dir
         (serving,) = [line for line in apart.log("orchestrator").read_text().splitlines() if '"serving"' in line]
         url = f"http://127.0.0.1:{json.loads(serving)['http_port']}"
-        shown = look_at(url, token_of(RunPaths(run_dir).tokens, Role.VIEWER))
+        shown = look_where(None, url, RunPaths(run_dir).tokens / Role.VIEWER)
         said = {party.who: party.in_words(time.time()) for party in shown.waits}
         assert said["trainer"].startswith(f"waits for the orchestrator at {silent} (")
         assert f"waits for the orchestrator at {refusing} (" in said["rollout-0"] and "refused" in said["rollout-0"]

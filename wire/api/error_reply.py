@@ -27,7 +27,8 @@ class ChatError(ApiModel):
     """What is wrong, and the way out."""
     type: Literal["invalid_request_error", "server_error"]
     """Whether another request would help, or another time."""
-    param: None
+    param: str | None
+    """The field that is not honoured."""
     code: str | None
     """One word for programs."""
 
@@ -38,12 +39,12 @@ class ChatErrorReply(ApiModel):
     error: ChatError
 
     @staticmethod
-    def of(status: int, message: str, code: str | None = None) -> "ChatErrorReply":
+    def of(status: int, message: str, code: str | None = None, param: str | None = None) -> "ChatErrorReply":
         """A refusal with an HTTP status."""
         kind: Literal["invalid_request_error", "server_error"] = "invalid_request_error"
         if status >= 429:
             kind = "server_error"
-        return ChatErrorReply(error=ChatError(message=message, type=kind, param=None, code=code))
+        return ChatErrorReply(error=ChatError(message=message, type=kind, param=param, code=code))
 
 
 def words_of(body: str) -> str:

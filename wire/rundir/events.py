@@ -56,10 +56,9 @@ EVENTS: Mapping[str, EventKind] = {
     "batch": EventKind(("step", "group_ids", "digest", "discarded"), frequent=True),
     "dropped": EventKind(("group_id", "group_index", "reason"), frequent=True),
     "step_done": EventKind(("step", "weights_digest", "weights_digest_of_run"), frequent=True),
-    "step_recorded": EventKind(("step", "metrics", "rollouts", "rollouts_from"), frequent=True),
+    "step_recorded": EventKind(("step", "rollouts", "rollouts_from"), frequent=True),
     "checkpoint_saved": EventKind(("step", "manifest", "kept")),
     "exported": EventKind(("path", "weights_sha256", "step", "weights_digest", "files")),
-    "receipt_taken": EventKind(("step", "receipt")),
     "join_abandoned": EventKind(("replica", "group", "hanging", "hanging_of_all")),
     "replay_began": EventKind(("version", "last")),
     # A replica's.

@@ -25,17 +25,12 @@ class MetricsLog:
         jsonl.repair(path)
         self._written = {step for step, _ in jsonl.numbered(jsonl.read(path), STEP)}
 
-    def append(self, step: int, numbers: Mapping[str, object]) -> bytes | None:
-        """Writes the step's line, unless an earlier life has; returns what it wrote.
-
-        A number that JSON cannot express becomes null.
-        """
-        if step in self._written:
-            return None
+    def append(self, step: int, numbers: Mapping[str, object]) -> None:
+        """Writes the step's line, unless an earlier life has. A number that JSON cannot express becomes null."""
         # A resumed run writes the lines of the steps that it replays.
-        line = jsonl.append(self._path, {STEP: step, **numbers}, durable=False)
-        self._written.add(step)
-        return line
+        if step not in self._written:
+            jsonl.append(self._path, {STEP: step, **numbers}, durable=False)
+            self._written.add(step)
 
 
 def steps_of(run_dir: Path) -> dict[int, Record]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,9 +21,6 @@ from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic, jsonl
 from headrace.wire.rundir.file_digests import sha256_of_range
 from headrace.wire.rundir.layout import RunPaths
-
-Taker = Literal["trainer", "command"]
-"""`trainer`: at a checkpoint and at its end, while other processes write. `command`: after the end of all processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +40,6 @@ class ReceiptLine:
     """Unix seconds."""
     step: int
     """The last step that was done."""
-    by: Taker
     previous: str
     """The receipt of the line before; empty in the first."""
     files: dict[str, CoveredRange]
@@ -63,7 +58,7 @@ class Receipt:
 _LINE = TypeAdapter(ReceiptLine)
 
 
-def take_receipt(run_dir: Path, *, step: int, by: Taker) -> Receipt | None:
+def take_receipt(run_dir: Path, *, step: int) -> Receipt | None:
     """Extends the chain by what the run's files have gained; returns its head, None for a run without such files.
 
     What a receipt covers is made durable before the receipt is: no crash of the machine contradicts it. Any process may
@@ -78,7 +73,7 @@ def take_receipt(run_dir: Path, *, step: int, by: Taker) -> Receipt | None:
         if not files:
             return chain[-1] if chain else None
         previous = chain[-1].value if chain else ""
-        line = ReceiptLine(t=round(time.time(), 3), step=step, by=by, previous=previous, files=files)
+        line = ReceiptLine(t=round(time.time(), 3), step=step, previous=previous, files=files)
         written = jsonl.append(path, asdict(line), durable=True)
         if not chain:
             atomic.sync(path.parent)

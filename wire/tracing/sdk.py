@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from headrace.wire.tracing.spans import OFF, Span, Value
+from headrace.wire.tracing.span import OFF, Span, Value
 
 _PREFIX = "headrace."
 _GIVEN: ContextVar[trace.SpanContext | None] = ContextVar("headrace_given_ids", default=None)

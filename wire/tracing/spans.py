@@ -4,46 +4,15 @@
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
+
+from headrace.wire.tracing.span import OFF, Span, Value
 
 if TYPE_CHECKING:
     from headrace.wire.tracing.sdk import Tracer
-
-Value = str | bool | int | float | Sequence[str] | Sequence[int]
-
-
-class Span:
-    """A span that is open; this base records nothing. Use it as a context: what is called inside belongs under it."""
-
-    __slots__ = ()
-
-    @property
-    def traceparent(self) -> str:
-        """W3C traceparent; empty for a span that is not recorded."""
-        return ""
-
-    def set(self, **attributes: Value) -> None:
-        """Adds attributes that are known only later."""
-
-    def link(self, traceparents: Iterable[str]) -> None:
-        """Points at other traces; those that are not recorded are left out."""
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Ends the span, as its context does."""
-
-    def __enter__(self) -> "Span":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.end(error)
-
-
-OFF = Span()
-"""What `span` gives where nothing is recorded."""
 
 
 @dataclass(slots=True)

@@ -59,8 +59,7 @@ def start(table: TracingTable, *, service: str, run_id: str, instance: str) -> N
         "headrace.run_id": run_id,
     }
 
-    from headrace.wire.tracing.otlp import open_exporter
-    from headrace.wire.tracing.outbox import Outbox
+    from headrace.wire.tracing.export import Outbox, open_exporter
     from headrace.wire.tracing.sdk import Tracer
 
     STATE.ratio = table.sample_ratio

@@ -1,1 +1,1 @@
-"""The three dashboards, each a module."""
+"""The two dashboards, each a module."""

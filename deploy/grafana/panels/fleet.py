@@ -1,13 +1,47 @@
-"""Rollout replicas, their engines, the weights that go to them, GPUs, environments, and the rewards behind them."""
+"""Replicas, weights, streams, rewards, environments, processes and GPUs: is everything up, does anything pile up?"""
 
 from deploy.grafana.dashboard import Dashboard, Panel, Query, Row, Variable
-from deploy.grafana.panels.environments import ENVIRONMENTS
-from deploy.grafana.panels.gpus import GPUS
-from deploy.grafana.panels.rewards import REWARDS
-from deploy.grafana.queries import REPLICA, RUN, RUN_VARIABLE, each, increase, of_run, quantile, rate, recorded
+from deploy.grafana.queries import REPLICA, RUN, RUN_VARIABLE, each, increase, largest, of_run, quantile, rate, recorded
+
+_GPU = "{{instance}} GPU {{gpu}}"
+"""NVIDIA's exporter knows no run: its panels show all GPUs that Prometheus finds."""
+
+
+def _gpu(expr: str) -> Query:
+    return Query(f"max by (instance, gpu) ({expr})", _GPU)
+
+
+_NOW = Row(
+    "Now",
+    Panel(
+        "Targets",
+        "Processes that Prometheus reads; a dead container is gone from here within seconds.",
+        Query("sum by (service) (up)", "{{service}} up"),
+        Query("count by (service) (up) - sum by (service) (up)", "{{service}} down"),
+        unit="none",
+        low=0,
+    ),
+    Panel(
+        "Alerts that fire",
+        "Each has a section in docs/runbook.md.",
+        Query(
+            'sum by (alertname) (ALERTS{alertstate="firing", alertname=~"Headrace.*"}) or vector(0)', "{{alertname}}"
+        ),
+        unit="none",
+        low=0,
+        bad_above=1,
+    ),
+    Panel(
+        "Lives",
+        "Incarnations of the trainer, and leases of replicas that ran out.",
+        of_run("headrace_orchestrator_incarnation", "trainer"),
+        of_run("headrace_orchestrator_replicas_lost_total", "replicas lost"),
+        unit="none",
+    ),
+)
 
 _REPLICAS = Row(
-    "Replicas",
+    "Replicas and weights",
     Panel(
         "Replicas by state",
         "As the orchestrator sees them: those with a live lease.",
@@ -15,23 +49,10 @@ _REPLICAS = Row(
         stacked=True,
     ),
     Panel(
-        "State of each",
-        "One line a replica and state, filled while the replica is in it.",
-        Query(f"max by (run, replica, state) (headrace_rollout_state{{{REPLICA}}} == 1)", "{{replica}} {{state}}"),
-        kind="state-timeline",
-        width=16,
-    ),
-    Panel(
         "Policy version",
         "Of the weights that serve, beside the trainer's. 0: none yet.",
         each("headrace_rollout_policy_version"),
         of_run("headrace_trainer_policy_version", "trainer"),
-    ),
-    Panel(
-        "Version spread",
-        "Versions that the slowest serving replica is behind the trainer; staleness allows so many.",
-        recorded("run:headrace_policy_version:spread", "behind"),
-        of_run("headrace_orchestrator_max_staleness_versions", "allowed"),
     ),
     Panel(
         "Utilization",
@@ -44,31 +65,6 @@ _REPLICAS = Row(
         unit="percentunit",
         low=0,
     ),
-)
-
-_WORK = Row(
-    "Work",
-    Panel(
-        "Generated tokens a second",
-        "Completion tokens of each replica.",
-        rate("headrace_rollout_tokens_total", "replica", "{{replica}}", where=f'{REPLICA}, kind="generated"'),
-        stacked=True,
-    ),
-    Panel(
-        "Tokens by kind",
-        "Prompts count once a group; recomputed ones are the price of new weights in mid-rollout.",
-        rate("headrace_rollout_tokens_total", "kind", "{{kind}}"),
-        stacked=True,
-    ),
-    Panel("Rollouts in flight", "Being decoded now.", each("headrace_rollout_rollouts_in_flight"), stacked=True),
-    Panel(
-        "Without a prompt",
-        "Share of the time of late.",
-        each("headrace_rollout_waiting_ratio"),
-        unit="percentunit",
-        low=0,
-        high=1,
-    ),
     Panel(
         "Seconds a group",
         "From submission to the group's last token: the long tail holds batches up.",
@@ -76,16 +72,6 @@ _WORK = Row(
         quantile(0.95, "headrace_rollout_group_seconds", "replica", "{{replica}} 95 %"),
         unit="s",
     ),
-    Panel(
-        "Groups by how they ended",
-        "settled: on to the rewards. handed back: another replica takes it. buried: given up.",
-        rate("headrace_rollout_groups_total", "outcome", "{{outcome}}"),
-        unit="ops",
-    ),
-)
-
-_WEIGHTS = Row(
-    "Weights",
     Panel(
         "Publication phases",
         "95 % of all were faster. `missed`: some replica did not make it by the deadline.",
@@ -105,42 +91,8 @@ _WEIGHTS = Row(
         unit="ops",
     ),
     Panel(
-        "Updates in the replicas",
-        "Mean seconds of each phase as the replicas see it.",
-        Query(
-            "sum by (run, phase) (rate(headrace_rollout_update_seconds_sum"
-            f"{{{REPLICA}}}[$__rate_interval]))"
-            " / sum by (run, phase) (rate(headrace_rollout_update_seconds_count"
-            f"{{{REPLICA}}}[$__rate_interval]))",
-            "{{phase}}",
-        ),
-        unit="s",
-    ),
-    Panel(
-        "Weights on their way",
-        "Sent by the trainer and received by the replicas, by way.",
-        rate("headrace_trainer_weights_sent_bytes_total", "route", "sent {{route}}", where=RUN),
-        rate("headrace_rollout_weights_received_bytes_total", "route", "received {{route}}"),
-        unit="Bps",
-    ),
-    Panel(
-        "Canary",
-        "Largest difference, nats, of the trainer's and the replica's logprobs on the canary prompt.",
-        each("headrace_rollout_canary_gap_nats"),
-        unit="none",
-    ),
-    Panel(
-        "Joins that hang",
-        "Threads of the trainer to which no receiver has connected. After three: the disk.",
-        of_run("headrace_trainer_abandoned_join_threads", "{{run}} hang now"),
-        increase("headrace_trainer_abandoned_joins_total", "replica", "{{replica}} left behind", where=RUN),
-        unit="none",
-        low=0,
-        bad_above=1,
-    ),
-    Panel(
-        "Quarantined and aborted",
-        "Updates that failed their proof, or were given up.",
+        "Failed updates",
+        "Weights that failed their proof, or were given up, by replica.",
         increase(
             "headrace_rollout_updates_total",
             "replica, outcome",
@@ -149,19 +101,15 @@ _WEIGHTS = Row(
         ),
         unit="none",
     ),
-)
-
-_ENGINE = Row(
-    "SGLang",
     Panel(
-        "Requests",
+        "SGLang's requests",
         "Running and queued in each server. Queued for long: fewer rows a replica, or more replicas.",
         each("sglang:num_running_reqs", "{{replica}} running"),
         each("sglang:num_queue_reqs", "{{replica}} queued"),
         stacked=True,
     ),
     Panel(
-        "Cache of keys and values",
+        "SGLang's cache",
         "Used share. When it is full, requests are retracted and computed again.",
         each("sglang:token_usage"),
         unit="percentunit",
@@ -169,60 +117,143 @@ _ENGINE = Row(
         high=1,
         bad_above=0.95,
     ),
-    Panel("Throughput", "Tokens a second as the server measures them.", each("sglang:gen_throughput")),
+)
+
+_STREAMS = Row(
+    "Streams",
     Panel(
-        "Prefix cache hits",
-        "The rollouts of a group share their prompt: a low rate computes it again for each.",
-        each("sglang:cache_hit_rate"),
+        "Not taken yet",
+        "Prompts wait for replicas, rollouts for rewards, scored groups for the trainer.",
+        largest("headrace_orchestrator_stream_lag_entries", "stream", "{{stream}}"),
+        unit="none",
+    ),
+    Panel(
+        "Oldest pending",
+        "Time since the claim was last renewed. What was handed back looks a day old until it is taken.",
+        largest("headrace_orchestrator_stream_oldest_pending_seconds", "stream", "{{stream}}"),
+        unit="s",
+        bad_above=300,
+    ),
+    Panel(
+        "Delivered again",
+        "A second. A consumer died or froze with these in hand, and another one has taken them.",
+        rate("headrace_stream_redeliveries_total", "stream", "{{stream}}", where=RUN),
+        unit="ops",
+    ),
+    Panel(
+        "Dead letters",
+        "Groups given up, by stream and reason; `headrace dead` lists and requeues them.",
+        increase("headrace_dead_letters_total", "stream, reason", "{{stream}} {{reason}}", where=RUN),
+        unit="none",
+        bad_above=1,
+    ),
+)
+
+_REWARDS = Row(
+    "Rewards and environments",
+    Panel(
+        "Seconds of each scorer",
+        "95 % of the groups were faster.",
+        quantile(0.95, "headrace_reward_scorer_seconds", "scorer", "{{scorer}}", where=RUN),
+        unit="s",
+    ),
+    Panel(
+        "Verdicts",
+        "scored, abstained (cannot judge), failed (raised, timed out, was refused).",
+        rate("headrace_reward_verdicts_total", "scorer, outcome", "{{scorer}} {{outcome}}", where=RUN),
+        unit="ops",
+    ),
+    Panel(
+        "Requests to endpoints",
+        "To judges and reward models, each try for itself.",
+        rate("headrace_reward_endpoint_requests_total", "endpoint, outcome", "{{endpoint}} {{outcome}}", where=RUN),
+        unit="ops",
+    ),
+    Panel(
+        "Episodes by end",
+        "stop, length and turn_limit are scored; time, environment_error and tool_lost abstain.",
+        rate("headrace_environment_episodes_total", "finish_reason", "{{finish_reason}}", where=RUN),
+        unit="ops",
+        stacked=True,
+    ),
+    Panel(
+        "Seconds of turns",
+        "95 % were faster: engine, wire (queueing included), environment.",
+        quantile(0.95, "headrace_environment_turn_seconds", "part", "{{part}}", where=RUN),
+        unit="s",
+    ),
+)
+
+_ROOM = Row(
+    "Processes and GPUs",
+    Panel(
+        "Free disk",
+        "On the file system of the run directory, and what the checkpoints to come need of it.",
+        Query(
+            f"min by (run, replica) (headrace_trainer_run_dir_free_bytes{{{RUN}}}"
+            f" or headrace_orchestrator_run_dir_free_bytes{{{RUN}}})",
+            "free: {{replica}}",
+        ),
+        of_run("headrace_trainer_checkpoint_room_bytes", "needed"),
+        unit="bytes",
+        low=0,
+    ),
+    Panel(
+        "Broker memory",
+        "What its data takes, and its limit: `maxmemory`, or without one the memory of its machine.",
+        of_run("headrace_orchestrator_broker_used_bytes", "used"),
+        of_run("headrace_orchestrator_broker_limit_bytes", "limit"),
+        unit="bytes",
+        low=0,
+    ),
+    Panel(
+        "Memory",
+        "Resident, of each process.",
+        each("process_resident_memory_bytes", where=RUN),
+        unit="bytes",
+    ),
+    Panel(
+        "Event loop lag",
+        "How late timers were, at worst, in 30 seconds. Long: the loop is blocked, or no core is free.",
+        each("headrace_event_loop_lag_seconds", where=RUN),
+        unit="s",
+        bad_above=2,
+    ),
+    Panel(
+        "GPU utilization",
+        "Share of the time in which any kernel ran.",
+        _gpu("DCGM_FI_DEV_GPU_UTIL"),
+        unit="percent",
+        low=0,
+        high=100,
+    ),
+    Panel(
+        "GPU memory",
+        "Used share of each GPU's memory, by all of its processes.",
+        _gpu("DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE + DCGM_FI_DEV_FB_RESERVED)"),
         unit="percentunit",
         low=0,
         high=1,
     ),
     Panel(
-        "Latency",
-        "To the first token, and of whole requests.",
-        quantile(0.95, "sglang:time_to_first_token_seconds", "replica", "{{replica}} first token 95 %"),
-        quantile(0.95, "sglang:e2e_request_latency_seconds", "replica", "{{replica}} whole 95 %"),
-        unit="s",
-    ),
-    Panel(
-        "Server against service",
-        "Generated tokens a second by the server's count and by ours: they differ while requests run.",
-        rate("sglang:generation_tokens_total", "replica", "{{replica}} server"),
-        Query(
-            f'sum by (run, replica) (rate(headrace_rollout_tokens_total{{{REPLICA}, kind="generated"}}'
-            "[$__rate_interval])) and on (run, replica) sglang:num_running_reqs",
-            "{{replica}} service",
-        ),
-    ),
-    Panel(
-        "Retracted and paused",
-        "Requests put back for want of memory, or for new weights.",
-        each("sglang:num_retracted_reqs", "{{replica}} retracted"),
-        each("sglang:num_paused_reqs", "{{replica}} paused"),
-    ),
-    Panel(
-        "Looks that failed",
-        "Scrapes in which a server did not report its metrics within 2 seconds.",
-        increase(
-            "headrace_rollout_engine_reads_total",
-            "replica",
-            "{{replica}}",
-            where=f'{REPLICA}, outcome="failed"',
-        ),
+        "Last XID",
+        "Number of the driver's last error; 0 = none. HeadraceGpuError reports new ones.",
+        _gpu("DCGM_FI_DEV_XID_ERRORS"),
         unit="none",
+        low=0,
+        bad_above=1,
     ),
 )
 
 DASHBOARD = Dashboard(
     uid="headrace-fleet",
     title="Headrace: fleet",
-    description="Rollout replicas, their engines, weights, GPUs, environments, and the rewards behind them.",
+    description="Replicas, weights, streams, rewards, environments, processes and GPUs: is everything up?",
     variables=(
         RUN_VARIABLE,
         Variable(
             name="replica", label="Replica", query='label_values(headrace_rollout_policy_version{run=~"$run"}, replica)'
         ),
     ),
-    rows=(_REPLICAS, _WORK, _WEIGHTS, _ENGINE, GPUS, ENVIRONMENTS, REWARDS),
+    rows=(_NOW, _REPLICAS, _STREAMS, _REWARDS, _ROOM),
 )

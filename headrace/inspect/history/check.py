@@ -11,8 +11,7 @@ from typing import Any
 from headrace.config.run_dir import STALE_BEFORE
 from headrace.inspect.history import chain, rules
 from headrace.inspect.history.found import FoundExport, FoundFiles, read_found
-from headrace.inspect.history.later import config_since, read_since, recorded_again
-from headrace.inspect.history.receipts import FoundChain, chain_holds, judge_receipt, read_chain
+from headrace.inspect.history.receipts import chain_holds, judge_receipt, read_chain
 from headrace.inspect.history.record import RunHistory, read_history
 from headrace.inspect.history.rollouts import look_at_rollouts
 from headrace.inspect.history.verdict import Bound, Groups, HistoryVerdict
@@ -78,21 +77,13 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
     if is_rl:
         problems += _of_groups(history, config.bound)
         unproven = look_at_rollouts(history, config.bound, problems)
-    else:
-        problems += chain.log_is_the_stages(history, config.stage)
-    problems += _of_files(history, found, kept, is_rl=is_rl, last_step=last_step)
+    problems += _of_files(history, found, is_rl=is_rl, last_step=last_step)
     problems += chain_holds(kept)
-    lost = list(chain.gone(history, found))
-    notes = [f"{each} is gone" for each in lost]
+    notes = [f"{each} is gone" for each in chain.gone(history, found)]
     if receipt:
-        since = read_since(run_dir, kept, receipt)
-        judged = judge_receipt(kept, receipt, last_step, stage_began=since is not None and since.stage_began)
-        problems += judged.problems
-        if since is not None:
-            problems += recorded_again(since)
-            notes = [judged.note, *config_since(since, found.config), *notes]
-        if judged.is_head:
-            problems += [f"{each}, which the receipt stands for, is gone" for each in lost]
+        problem, note = judge_receipt(kept, receipt, last_step)
+        problems += [problem] if problem else []
+        notes = [note, *notes] if note else notes
     head = kept.receipts[-1] if kept.receipts else None
     return HistoryVerdict(
         stage=config.stage,
@@ -100,7 +91,6 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
         groups=_count(history),
         weights_sha256=_weights(run_dir, found.export, problems),
         unproven_steps=unproven,
-        unchained_steps=history.unchained if is_rl or history.lives else last_step,
         receipt=head.value if head else None,
         receipt_step=head.line.step if head else None,
         notes=tuple(notes),
@@ -126,26 +116,19 @@ def _of_groups(history: RunHistory, bound: Bound) -> Iterator[str]:
     yield from rules.nothing_is_forgotten(history)
     yield from rules.order_is_strict(history, bound)
     yield from chain.steps_end_once(history)
-    yield from chain.lives_are_the_journals(history)
-    yield from chain.trainer_events_are_whole(history)
-    yield from chain.workers_reported(history)
     yield from chain.weights_agree(history)
 
 
-def _of_files(
-    history: RunHistory, found: FoundFiles, kept: FoundChain, *, is_rl: bool, last_step: int
-) -> Iterator[str]:
+def _of_files(history: RunHistory, found: FoundFiles, *, is_rl: bool, last_step: int) -> Iterator[str]:
     if is_rl and not history.incarnations and (found.export.exists or found.checkpoints or found.metrics):
         yield "there is no journal, though there is what only a run leaves: an export, checkpoints or metrics"
         return
-    ended = history.has_ended if is_rl else history.export is not None
-    yield from chain.config_is_that_of_the_last_life(history, found.config)
-    yield from chain.checkpoints_are_whole(history, found.checkpoints, last_step)
+    yield from chain.config_is_recorded(history, found.config)
+    yield from chain.checkpoints_are_whole(history, found.checkpoints)
     yield from chain.export_is_the_trainers(history, found.export, last_step)
-    yield from chain.metrics_are_the_trainers(history, found.metrics, ended=ended and is_rl, last_step=last_step)
+    yield from chain.metrics_are_whole(found.metrics, ended=is_rl and history.has_ended, last_step=last_step)
     if is_rl:
         yield from chain.rollouts_are_the_trainers(history, found.rollouts)
-    yield from chain.receipts_are_kept(history, [receipt.value for receipt in kept.receipts])
 
 
 def _count(history: RunHistory) -> Groups:

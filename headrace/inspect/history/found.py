@@ -3,12 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from headrace.inspect.history.lines import numbered_records
 from headrace.inspect.history.record import RunHistory
-from headrace.inspect.history.weights import same_layout, weights_sha256
+from headrace.inspect.history.weights import weights_sha256
 from headrace.wire.errors import DataError
 from headrace.wire.json_text import read_lenient
 from headrace.wire.rundir import rollouts
@@ -28,8 +27,6 @@ class FoundCheckpoint:
     step: int
     manifest: str
     """Hex sha256 of its manifest; empty if it cannot be read."""
-    weights_digest: str
-    """Digest of the published version, from its manifest; empty in one of before the chain."""
     problem: str
     """Why it cannot be resumed from; empty for a whole one."""
 
@@ -43,8 +40,6 @@ class FoundExport:
     """Relative name -> hex sha256."""
     weights_sha256: str | None
     """Digest of its tensors; None if it has none."""
-    twin: str | None
-    """That of the checkpoint of the same step, if it has tensors of the same names, types and shapes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +49,8 @@ class FoundFiles:
     config: Mapping[str, str]
     checkpoints: Sequence[FoundCheckpoint]
     export: FoundExport
-    metrics: Mapping[int, Sequence[str]]
-    """Step -> hex sha256 of each of its lines."""
+    metrics: Mapping[int, int]
+    """Step -> number of its lines."""
     rollouts: Mapping[int, str]
     """Step -> hex sha256 of its file."""
 
@@ -73,18 +68,18 @@ def read_found(history: RunHistory, problems: list[str]) -> FoundFiles:
     return FoundFiles(
         config=config,
         checkpoints=_checkpoints(run.checkpoints),
-        export=_export(history, problems),
+        export=_export(run.export, problems),
         metrics=_metrics(run.metrics, problems),
         rollouts=_rollouts(run.rollouts, problems),
     )
 
 
-def _metrics(path: Path, problems: list[str]) -> dict[int, list[str]]:
-    lines: dict[int, list[str]] = {}
-    for number, line, record in numbered_records(path, path.name, problems):
+def _metrics(path: Path, problems: list[str]) -> dict[int, int]:
+    lines: dict[int, int] = {}
+    for number, record in numbered_records(path, path.name, problems):
         step = record.get(STEP)
         if type(step) is int:
-            lines.setdefault(step, []).append(sha256(line).hexdigest())
+            lines[step] = lines.get(step, 0) + 1
         else:
             problems.append(f"{path.name} line {number} has no step")
     return lines
@@ -113,29 +108,24 @@ def _checkpoints(folder: Path) -> list[FoundCheckpoint]:
 
 def _checkpoint(step: int, path: Path) -> FoundCheckpoint | None:
     """None for one that the trainer of a live run has removed meanwhile."""
-    manifest = digest = ""
+    manifest = ""
     try:
         manifest = sha256_of(path / _MANIFEST)
-        listed = _object(path / _MANIFEST)
-        files = listed.get("sha256")
+        files = _object(path / _MANIFEST).get("sha256")
         if not isinstance(files, dict) or "state.json" not in files:
             raise DataError(f"{_MANIFEST} lists no files")
         for name, wanted in files.items():
             if Path(name).name != name or sha256_of(path / name) != wanted:
                 raise DataError(f"{name} does not match {_MANIFEST}")
-        extra = sorted({one.name for one in path.iterdir()} - files.keys() - {_MANIFEST})
-        if extra:
-            raise DataError(f"{extra[0]} is not in {_MANIFEST}")
         state = _object(path / "state.json")
         if state.get("step") != step:
             raise DataError(f"state.json is of step {state.get('step')}")
-        digest = str(listed.get("weights_digest") or "")
         problem = ""
     except (OSError, ValueError, DataError) as error:
         if not path.is_dir():
             return None
         problem = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
-    return FoundCheckpoint(step=step, manifest=manifest, weights_digest=digest, problem=problem)
+    return FoundCheckpoint(step=step, manifest=manifest, problem=problem)
 
 
 def _object(path: Path) -> Record:
@@ -148,20 +138,15 @@ def _object(path: Path) -> Record:
     return value
 
 
-def _export(history: RunHistory, problems: list[str]) -> FoundExport:
-    run = RunPaths(history.run_dir)
-    step = history.export.step if history.export else None
-    if not run.export.is_dir():
-        return FoundExport(exists=False, files={}, weights_sha256=None, twin=None)
-    tensors = sorted(run.export.glob("*.safetensors")) or sorted(run.export.glob("adapter/*.safetensors"))
+def _export(folder: Path, problems: list[str]) -> FoundExport:
+    if not folder.is_dir():
+        return FoundExport(exists=False, files={}, weights_sha256=None)
+    tensors = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("adapter/*.safetensors"))
     files: dict[str, str] = {}
-    weights = twin = None
+    weights = None
     try:
-        files = sha256_of_files(run.export)
+        files = sha256_of_files(folder)
         weights = weights_sha256(tensors) if tensors else None
-        saved = [] if step is None else sorted(run.checkpoint(step).glob("model.safetensors"))
-        if tensors and saved and same_layout(tensors, saved):
-            twin = weights_sha256(saved)
     except (DataError, OSError) as error:
         problems.append(str(error))
-    return FoundExport(exists=True, files=files, weights_sha256=weights, twin=twin)
+    return FoundExport(exists=True, files=files, weights_sha256=weights)

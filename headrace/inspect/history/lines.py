@@ -8,8 +8,8 @@ from headrace.wire.rundir.events import confined_fault
 from headrace.wire.rundir.jsonl import Record
 
 _SHOWN = 60
-ORCHESTRATOR, TRAINER, LAUNCH = "orchestrator-", "trainer-", "launch-"
-"""Beginnings of the names of event logs; the last is that of commands."""
+TRAINER = "trainer-"
+"""Beginning of the names of the trainer's event logs."""
 
 STRING, INTEGER, STRINGS, INTEGERS, DIGESTS = (
     "a string",
@@ -23,38 +23,26 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
     "run_ended": {"version": INTEGER, "open_groups": STRINGS},
     "weights_committed": {"incarnation": INTEGER, "version": INTEGER, "digest": STRING},
     "group_generated": {"group_id": STRING},
-    "group_scored": {"group_id": STRING},
     "incarnation_opened": {"incarnation": INTEGER},
     "batch": {"step": INTEGER, "digest": STRING},
     "dropped": {"group_id": STRING},
     "step_done": {"step": INTEGER, "weights_digest": STRING},
-    "step_recorded": {"step": INTEGER, "metrics": STRING, "rollouts": STRING, "rollouts_from": INTEGER},
+    "step_recorded": {"step": INTEGER, "rollouts": STRING, "rollouts_from": INTEGER},
     "stage_began": {"step": INTEGER, "config": DIGESTS},
     "checkpoint_saved": {"step": INTEGER, "manifest": STRING, "kept": INTEGERS},
     "exported": {"weights_sha256": STRING},
-    "receipt_taken": {"step": INTEGER, "receipt": STRING},
     "config_written": {"config": DIGESTS},
 }
 """Event -> the fields that the check reads, as the oldest run directories have them, and what each must be."""
 LATER: Mapping[str, Mapping[str, str]] = {
     "incarnation_opened": {"config": DIGESTS},
-    "exported": {"step": INTEGER, "weights_digest": STRING, "files": DIGESTS},
+    "exported": {"step": INTEGER, "files": DIGESTS},
 }
 """Fields that older run directories lack; where one is there it must be right."""
 
-WRITERS: Mapping[str, frozenset[str]] = {
-    ORCHESTRATOR: frozenset({"issued", "run_ended"}),
-    TRAINER: frozenset(
-        {"incarnation_opened", "stage_began", "batch", "dropped", "step_done", "step_recorded", "checkpoint_saved"}
-        | {"exported", "receipt_taken", "replay_began"}
-    ),
-    LAUNCH: frozenset({"config_written"}),
-}
-"""Beginning of a log's name -> the events that the check believes from it alone."""
 
-
-def numbered_records(path: Path, name: str, problems: list[str]) -> Iterator[tuple[int, bytes, Record]]:
-    """(line number, line with its end, record) of a file, one line in memory at a time; what is none is a problem.
+def numbered_records(path: Path, name: str, problems: list[str]) -> Iterator[tuple[int, Record]]:
+    """(line number, record) of a file, one line in memory at a time; what is none is a problem.
 
     `name` is what problems call the file. A last line without an end is torn: a crash leaves one, it is passed over.
     """
@@ -68,7 +56,7 @@ def numbered_records(path: Path, name: str, problems: list[str]) -> Iterator[tup
                     shown = line[:_SHOWN].decode(errors="backslashreplace").rstrip()
                     problems.append(f"{name} line {number} is not a JSON object: {shown!r}")
                 else:
-                    yield number, line, record
+                    yield number, record
     except FileNotFoundError:
         return
     except OSError as error:
@@ -84,22 +72,14 @@ def missing_field(event: Record) -> str:
         if not _is(event.get(key), kind):
             return f"({name}) has no {key}, which is {kind}"
     for key, kind in LATER.get(name, {}).items():
-        if key in event and not _is(event[key], kind) and not (name == "exported" and key == "weights_digest"):
+        if key in event and not _is(event[key], kind):
             return f"({name}) has another {key} than {kind}"
-    return ""
-
-
-def foreign(path: Path, event: Record) -> str:
-    """What is wrong, in words, with an event whose log is not that of its writer; empty if it is. Pure."""
-    for writer, names in WRITERS.items():
-        if event["event"] in names and not path.name.startswith(writer):
-            return f"({event['event']}) is no event of {path.stem.rpartition('-')[0] or path.stem}"
     return ""
 
 
 def fault_of(path: Path, event: Record) -> str:
     """Why an event of the log `path` does not count, in words; empty if it does. Pure."""
-    return confined_fault(path, event) or missing_field(event) or foreign(path, event)
+    return confined_fault(path, event) or missing_field(event)
 
 
 def _is(value: object, kind: str) -> bool:

@@ -11,9 +11,6 @@ from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.receipts import CoveredRange, Receipt, covered_offsets, growing_files, read_receipts
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
-_EVENTS = "events/"
-_LAUNCH = "events/launch-"
-_SEGMENT = "journal/segment-"
 Ranges = Mapping[tuple[int, str], str | None]
 """(line's place in the chain, file) -> hex sha256 of the covered range; None if the file is shorter or gone."""
 
@@ -26,17 +23,6 @@ class FoundChain:
     ranges: Ranges
     sizes: Mapping[str, int]
     """File that only grows -> its length."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptVerdict:
-    """What became of a run since a receipt was taken."""
-
-    problems: tuple[str, ...]
-    note: str
-    """That the receipt holds, and up to where; empty if it is unknown."""
-    is_head: bool
-    """Nothing that it stands for may have changed: the run did not go on after it."""
 
 
 def checked_receipt(text: str) -> str:
@@ -95,52 +81,22 @@ def chain_holds(found: FoundChain) -> Iterator[str]:
                 )
 
 
-def place_of(found: FoundChain, value: str) -> int | None:
-    """The place of a receipt in the chain; None if it is none of it. Pure."""
-    return next((place for place, receipt in enumerate(found.receipts) if receipt.value == value), None)
+def judge_receipt(found: FoundChain, value: str, last_step: int) -> tuple[str, str]:
+    """(problem, note) of the receipt `value`, one of them empty. `last_step`: that of the run now. Pure.
 
-
-def judge_receipt(found: FoundChain, value: str, last_step: int, *, stage_began: bool = False) -> ReceiptVerdict:
-    """What the receipt `value` proves. `last_step`: that of the run now. Pure.
-
-    `stage_began`: a later life of a stage without a journal began. The rest of the chain is judged by `chain_holds`.
+    The rest of the chain is judged by `chain_holds`.
     """
-    place = place_of(found, value)
+    place = next((place for place, receipt in enumerate(found.receipts) if receipt.value == value), None)
     if place is None:
         problem = (
             f"the receipt {value[:12]} is none of this run: files that it covered were changed, and "
             f"{RunPaths.receipts.name} with them, or it is another run's"
         )
-        return ReceiptVerdict(problems=(problem,), note="", is_head=True)
-    line = found.receipts[place].line
-    covered = covered_offsets(found.receipts[: place + 1])
-    grown = {name: size - covered.get(name, 0) for name, size in found.sizes.items() if size > covered.get(name, 0)}
-    segment = max((name for name in covered if name.startswith(_SEGMENT)), default="")
-    new_life = stage_began or any(name.startswith(_SEGMENT) and name > segment for name in grown)
-    problems: tuple[str, ...] = ()
-    if last_step > line.step:
-        note = f"the receipt is of step {line.step}, and holds; the run went on to step {last_step}"
-    elif new_life:
-        note = f"the receipt is of step {line.step}, and holds; a later life of the trainer has trained no further step"
-    elif line.by == "command":
-        is_started = any(name.startswith(_LAUNCH) and name not in covered for name in grown)
-        # A start that ends before the trainer opens a life writes logs of its own, and the metrics of steps replayed.
-        logs = {name for name in grown if name.startswith(_EVENTS) and name not in covered}
-        own = (logs | ({RunPaths.metrics.name} & grown.keys())) if is_started else set[str]()
-        problems = tuple(
-            f"{name} has gained {gained} bytes since the run's last process ended"
-            for name, gained in grown.items()
-            if name not in own
-        )
-        note = f"the receipt of step {line.step} covers the whole run"
-        if own:
-            note = (
-                f"the receipt of step {line.step} holds; a later start of the run has trained nothing, and "
-                f"{sum(grown[name] for name in own)} bytes that it wrote are not covered"
-            )
-    else:
-        note = (
-            f"the receipt of step {line.step} holds; {sum(grown.values())} bytes that services wrote after it are not "
-            "covered by it"
-        )
-    return ReceiptVerdict(problems=problems, note=note, is_head=not (last_step > line.step or new_life))
+        return problem, ""
+    step, covered = found.receipts[place].line.step, covered_offsets(found.receipts[: place + 1])
+    if last_step > step:
+        return "", f"the receipt is of step {step}, and holds; the run went on to step {last_step}"
+    grown = sum(max(size - covered.get(name, 0), 0) for name, size in found.sizes.items())
+    if grown:
+        return "", f"the receipt of step {step} holds; {grown} bytes that were written after it are not covered by it"
+    return "", f"the receipt of step {step} covers the whole run"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from headrace.inspect.history.lines import TRAINER, fault_of, numbered_records
+from headrace.inspect.history.lines import fault_of, numbered_records
 from headrace.wire.journal import (
     BatchRecord,
     DroppedRecord,
@@ -13,14 +13,10 @@ from headrace.wire.journal import (
     JournalDamagedError,
     StepDoneRecord,
     read_journal,
-    segments,
 )
 from headrace.wire.rundir.events import life_number
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
-
-Entry = tuple[str, str]
-"""Kind and content of a record that the journal and the trainer's events have, in one order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +28,12 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """A version of the weights that the journal names."""
-
-    incarnation: int
-    version: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """The beginning of a life of the trainer, or a config that a command has written."""
-
-    t: float
-    source: str
-    version: int
-    config: Mapping[str, str] | None
-    """Name -> sha256; None in a life of before the chain."""
-    is_command: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ExportRecord:
     """A model that the trainer has written to RUN/export."""
 
     weights_sha256: str
     step: int | None
-    """None, as the rest, if it is of before the chain."""
-    weights_digest: str
+    """None, as `files`, in a run of an older version."""
     files: Mapping[str, str] | None
 
 
@@ -82,20 +56,10 @@ class RunHistory:
     done: list[int] = field(default_factory=list)
     """Steps whose end is journaled, in journal order."""
     incarnations: list[int] = field(default_factory=list)
-    segments: set[int] = field(default_factory=set)
-    """Incarnations that have a journal segment, one that counts for nothing too."""
-    versions: list[Version] = field(default_factory=list)
-    """The digests of the weights that the journal names: of each step's end, and of what each life began with."""
-    journaled: dict[int, list[Entry]] = field(default_factory=dict)
-    """Incarnation -> the entries of its journal segment."""
-    reported: dict[int, list[Entry]] = field(default_factory=dict)
-    """Incarnation -> the entries of its event log."""
-    event_lines: dict[str, int] = field(default_factory=dict)
-    """Event log -> number of its events."""
+    versions: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(incarnation, version) -> digest of the weights: of each step's end, and of what each life began with."""
     issued: dict[int, str] = field(default_factory=dict)
     """Group index -> id, from the orchestrator's events."""
-    issued_at: dict[str, float] = field(default_factory=dict)
-    """Group id -> unix seconds of its last issue."""
     ended_open: set[str] = field(default_factory=set)
     """Ids of groups that were open when a run ended."""
     has_ended: bool = False
@@ -106,12 +70,9 @@ class RunHistory:
     """(replica, incarnation, version, digest) that a replica proved and committed."""
     generated: dict[str, set[str]] = field(default_factory=dict)
     """Group id -> replicas and environment workers that reported it as generated."""
-    scored: set[str] = field(default_factory=set)
-    """Ids of groups that a reward service reported as scored."""
     batch_events: list[Record] = field(default_factory=list)
-    lives: list[Life] = field(default_factory=list)
-    recorded_metrics: dict[int, set[str]] = field(default_factory=dict)
-    """Step -> sha256 of its line in metrics.jsonl."""
+    configs: list[Mapping[str, str]] = field(default_factory=list)
+    """Name -> sha256 of the config's files, as each life of the trainer and each resuming command recorded them."""
     recorded_rollouts: dict[int, str] = field(default_factory=dict)
     """Step -> sha256 of its file, as last recorded."""
     rollouts_from: int = 0
@@ -119,8 +80,6 @@ class RunHistory:
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
     export: ExportRecord | None = None
     """The last one that was recorded."""
-    receipts: list[str] = field(default_factory=list)
-    """Receipts that the trainer recorded."""
     is_replay: bool = False
     damage: list[str] = field(default_factory=list)
 
@@ -128,23 +87,6 @@ class RunHistory:
     def last_step(self) -> int:
         """The last step whose end is journaled; 0 for none."""
         return max(self.done, default=0)
-
-    @property
-    def unchained(self) -> int:
-        """Up to this step no event has the digests of files: a version of before the chain has trained it."""
-        chained = [life.version for life in self.lives if life.config is not None and not life.is_command]
-        return min(chained) if chained else max([*self.done, *(batch.record.step for batch in self.batches)], default=0)
-
-    @property
-    def chained_since(self) -> float:
-        """Unix seconds at which the chain began behind steps of an older version; 0 if it began with the run."""
-        chained = [life.t for life in self.lives if life.config is not None and not life.is_command]
-        return min(chained) if self.unchained and chained else 0.0
-
-    @property
-    def exported(self) -> str | None:
-        """Weights hash of the last export, as reported by the trainer."""
-        return self.export.weights_sha256 if self.export else None
 
 
 def read_history(run_dir: Path) -> RunHistory:
@@ -160,12 +102,11 @@ def read_history(run_dir: Path) -> RunHistory:
     for path in _event_files(run_dir):
         name = path.relative_to(run_dir).as_posix()
         end: Record | None = None
-        for number, _, record in numbered_records(path, name, history.damage):
+        for number, record in numbered_records(path, name, history.damage):
             if fault := fault_of(path, record):
                 history.damage.append(f"{name} line {number} {fault}")
                 continue
             event = record | {"source": path.stem}
-            history.event_lines[path.stem] = history.event_lines.get(path.stem, 0) + 1
             _take(history, event)
             end = event
         # The order of lines and of lives, not of times: a clock may have been set back.
@@ -188,24 +129,18 @@ def _event_files(run_dir: Path) -> list[Path]:
 
 
 def _read_journal(history: RunHistory) -> None:
-    folder = RunPaths(history.run_dir).journal
-    history.segments = {number for number, _ in segments(folder)}
-    for item in read_journal(folder):
-        entries = history.journaled.setdefault(item.incarnation, [])
+    for item in read_journal(RunPaths(history.run_dir).journal):
         match item.record:
             case BatchRecord() as record:
                 history.batches.append(Batch(item.incarnation, record))
-                entries.append(("batch", f"{record.step} {record.digest}"))
             case DroppedRecord() as record:
                 history.drops.append(record)
-                entries.append(("dropped", record.group_id))
             case StepDoneRecord() as record:
                 history.done.append(record.step)
-                history.versions.append(Version(item.incarnation, record.step, record.weights_digest))
-                entries.append(("step_done", f"{record.step} {record.weights_digest}"))
+                history.versions[item.incarnation, record.step] = record.weights_digest
             case IncarnationRecord() as record:
                 history.incarnations.append(record.incarnation)
-                history.versions.append(Version(record.incarnation, record.version, record.weights_digest))
+                history.versions[record.incarnation, record.version] = record.weights_digest
 
 
 def _take(history: RunHistory, event: Record) -> None:
@@ -213,7 +148,6 @@ def _take(history: RunHistory, event: Record) -> None:
     match event["event"]:
         case "issued":
             history.issued[cast(int, event["group_index"])] = str(event["group_id"])
-            history.issued_at[str(event["group_id"])] = number_of(event.get("t")) or 0.0
         case "run_ended":
             history.ended_open.update(cast(list[str], event["open_groups"]))
         case "weights_committed":
@@ -221,15 +155,8 @@ def _take(history: RunHistory, event: Record) -> None:
             history.committed.add((committer(event), incarnation, version, str(event["digest"])))
         case "group_generated":
             history.generated.setdefault(str(event["group_id"]), set()).add(worker_of(event))
-        case "group_scored":
-            history.scored.add(str(event["group_id"]))
         case "batch":
             history.batch_events.append(event)
-            _report(history, event, f"{event['step']} {event['digest']}")
-        case "dropped":
-            _report(history, event, str(event["group_id"]))
-        case "step_done":
-            _report(history, event, f"{event['step']} {event['weights_digest']}")
         case "replay_began":
             history.is_replay = True
         case _:
@@ -238,22 +165,13 @@ def _take(history: RunHistory, event: Record) -> None:
 
 def _take_of_chain(history: RunHistory, event: Record) -> None:
     """Takes an event that has digests of files."""
-    source, at = str(event["source"]), number_of(event.get("t")) or 0.0
     match event["event"]:
-        case "incarnation_opened":
-            config = cast(dict[str, str] | None, event.get("config"))
-            version = event.get("version")
-            history.lives.append(Life(at, source, version if isinstance(version, int) else 0, config))
-        case "stage_began":
-            history.lives.append(Life(at, source, cast(int, event["step"]), cast(dict[str, str], event["config"])))
-        case "config_written":
-            history.lives.append(Life(at, source, 0, cast(dict[str, str], event["config"]), is_command=True))
+        case "incarnation_opened" | "stage_began" | "config_written":
+            if event.get("config") is not None:
+                history.configs.append(cast(dict[str, str], event["config"]))
         case "step_recorded":
-            step = cast(int, event["step"])
-            if event["metrics"]:
-                history.recorded_metrics.setdefault(step, set()).add(str(event["metrics"]))
             if event["rollouts"]:
-                history.recorded_rollouts[step] = str(event["rollouts"])
+                history.recorded_rollouts[cast(int, event["step"])] = str(event["rollouts"])
             history.rollouts_from = cast(int, event["rollouts_from"])
         case "checkpoint_saved":
             kept = tuple(cast(list[int], event["kept"]))
@@ -262,18 +180,8 @@ def _take_of_chain(history: RunHistory, event: Record) -> None:
             history.export = ExportRecord(
                 str(event["weights_sha256"]),
                 cast(int | None, event.get("step")),
-                str(event.get("weights_digest") or ""),
                 cast(dict[str, str] | None, event.get("files")),
             )
-        case "receipt_taken":
-            history.receipts.append(str(event["receipt"]))
-
-
-def _report(history: RunHistory, event: Record, content: str) -> None:
-    source = str(event["source"])
-    life = source.removeprefix(TRAINER)
-    if source.startswith(TRAINER) and life.isdecimal():
-        history.reported.setdefault(int(life), []).append((str(event["event"]), content))
 
 
 def committer(event: Mapping[str, object]) -> str:

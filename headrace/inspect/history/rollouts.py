@@ -4,7 +4,6 @@ They are read from the journal's payloads or, if a checkpoint covers those, from
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,11 @@ from headrace.inspect.history.record import Batch, RunHistory, batches_by_step
 from headrace.inspect.history.verdict import Bound
 from headrace.wire.contracts import PolicyVersion, ScoredGroup, decode
 from headrace.wire.errors import ContractError, DataError
-from headrace.wire.journal import JournalDamagedError, has_payload, stream_payload
+from headrace.wire.journal import JournalDamagedError, stream_payload
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.rollouts import columns, read
 
 _COLUMNS = columns("group_id", "rollout_index", "replica_id", "spans")
-_REWARDS = columns("group_id", "rollout_index", "reward")
 _MASKED = columns("group_id", "rollout_index", "spans", "tokens", "trained_tokens", "token_advantages")
 _PLAYERS = "environment-"
 """Beginning of the names of workers that play episodes: what they report, replicas have sampled."""
@@ -35,8 +33,6 @@ class Sampled:
     rollout_id: str
     replica_id: str
     spans: tuple[Span, ...]
-    reward: float | None = None
-    """As the reward service scored it; None for an abstention, and where it is read from `RUN/rollouts`."""
 
 
 def look_at_rollouts(history: RunHistory, bound: Bound, problems: list[str]) -> int:
@@ -45,8 +41,6 @@ def look_at_rollouts(history: RunHistory, bound: Bound, problems: list[str]) -> 
     for step, batch in batches_by_step(history):
         try:
             sampled = _of_step(history, batch)
-            if has_payload(RunPaths(history.run_dir).journal, batch.record):
-                problems += _other_rewards(_file(history, step), step, sampled or ())
         except (JournalDamagedError, ContractError, OSError, ValueError) as error:
             problems.append(f"the rollouts of step {step} cannot be read: {error}")
             continue
@@ -73,27 +67,6 @@ def _of_step(history: RunHistory, batch: Batch) -> list[Sampled] | None:
         return _from_parquet(_file(history, batch.record.step))
 
 
-def _other_rewards(path: Path, step: int, sampled: Sequence[Sampled]) -> Iterator[str]:
-    """Rewards in the file of a step that are not those of its journaled batch, which it was written from."""
-    rows = _rows(path, _REWARDS)
-    if rows is None:
-        return
-    there = {(row["group_id"], row["rollout_index"]): row["reward"] for row in rows}
-    number: Counter[str] = Counter()
-    for one in sampled:
-        place = number[one.group_id]
-        number[one.group_id] += 1
-        if (one.group_id, place) not in there:
-            yield f"rollout {one.rollout_id} of step {step} is in the journal's batch, not in {path.name}"
-        elif there[one.group_id, place] != one.reward:
-            yield (
-                f"rollout {one.rollout_id} of step {step} has the reward {one.reward} in the journal's batch, and "
-                f"{there[one.group_id, place]} in {path.name}"
-            )
-    if len(there) > len(sampled):
-        yield f"{path.name} has {len(there)} rollouts, the journal's batch of step {step} has {len(sampled)}"
-
-
 def _file(history: RunHistory, step: int) -> Path:
     return RunPaths(history.run_dir).rollout_file(step)
 
@@ -103,9 +76,9 @@ def _from_message(data: bytes) -> Iterator[Sampled]:
     name, body = message.header.group_id, message.body
     if not isinstance(body, ScoredGroup):
         raise ContractError("bad_batch", f"{name} is a {type(body).__name__}")
-    for rollout, score in zip(body.group.rollouts, body.scores, strict=True):
+    for rollout in body.group.rollouts:
         spans = tuple((span.version, span.weights_digest) for span in rollout.spans)
-        yield Sampled(name, rollout.rollout_id, body.group.replica_id, spans, score.value)
+        yield Sampled(name, rollout.rollout_id, body.group.replica_id, spans)
 
 
 def _from_parquet(path: Path) -> list[Sampled] | None:

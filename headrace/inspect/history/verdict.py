@@ -56,8 +56,6 @@ class HistoryVerdict:
     unproven_steps: int
     """Steps whose rollouts are gone (a checkpoint covers their payload, newer steps have replaced their file in
     `RUN/rollouts/`): the versions they were sampled under are no longer known."""
-    unchained_steps: int = 0
-    """Up to this step the run was trained by a version that recorded no digests of files: these are not compared."""
     receipt: str | None = None
     """The newest receipt of the run; None for one without."""
     receipt_step: int | None = None
@@ -76,8 +74,6 @@ class HistoryVerdict:
         said = f"{'in order' if self.ok else 'NOT in order'}: {self.steps} steps{of}"
         if self.unproven_steps:
             said += f"; the rollouts of {self.unproven_steps} steps are gone: their staleness can no longer be checked"
-        if self.unchained_steps:
-            said += f"; unchained up to step {self.unchained_steps}, which an older version trained"
         return said
 
     def as_json(self) -> str:

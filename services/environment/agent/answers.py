@@ -1,12 +1,13 @@
-"""A sampled turn in OpenAI's form: as one answer, as the deltas of a stream, and an error."""
+"""A sampled turn in OpenAI's form: as one answer, and as the deltas of a stream."""
 
 import json
 from collections.abc import Iterator
 
-from headrace.services.environment.agent.requests import MODEL, CallRefusedError
+from headrace.services.environment.agent.requests import MODEL
 from headrace.services.environment.agent.tree import TreeTurn
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.rendering.conversation import Answer
+from headrace.wire.api.openai import DONE, ChatObjects, usage
 from headrace.wire.contracts import FinishReason
 
 _OPENS = "<tool_call>"
@@ -39,50 +40,26 @@ def message_of(answer: Answer, number: int) -> tuple[Json, list[Json]]:
 
 def completion(turn: TreeTurn, created: int) -> Json:
     """A chat completion; `created` in Unix seconds."""
-    choice = {"index": 0, "message": turn.said, "finish_reason": _finish(turn), "logprobs": None}
-    return {**_head(turn, created, "chat.completion"), "choices": [choice], "usage": _usage(turn)}
+    return _objects(turn, created).completion(turn.said, _finish(turn), _usage(turn))
 
 
 def chunks(turn: TreeTurn, created: int, *, with_usage: bool) -> Iterator[str]:
     """The same as server-sent events: deltas of the turn, which is finished."""
-    head = _head(turn, created, "chat.completion.chunk")
-
-    def event(delta: Json, finish: str | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        return _event({**head, "choices": [choice]})
-
-    yield event({"role": "assistant", "content": ""})
-    thoughts = str(turn.said.get("reasoning_content") or "")
-    yield from (event({"reasoning_content": piece}) for piece in _pieces(thoughts))
-    content = str(turn.said["content"] or "")
-    yield from (event({"content": piece}) for piece in _pieces(content))
+    form = _objects(turn, created)
+    yield form.delta({"role": "assistant", "content": ""})
+    for name in ("reasoning_content", "content"):
+        yield from (form.delta({name: piece}) for piece in _pieces(str(turn.said.get(name) or "")))
     calls = turn.said.get("tool_calls")
     for place, call in enumerate(calls if isinstance(calls, list) else []):
-        yield event({"tool_calls": [{"index": place, **call}]})
-    yield event({}, _finish(turn))
+        yield form.delta({"tool_calls": [{"index": place, **call}]})
+    yield form.delta({}, _finish(turn))
     if with_usage:
-        yield _event({**head, "choices": [], "usage": _usage(turn)})
-    yield "data: [DONE]\n\n"
+        yield form.last(_usage(turn))
+    yield DONE
 
 
-def models() -> Json:
-    """The list of models."""
-    return {"object": "list", "data": [model()]}
-
-
-def model() -> Json:
-    """The one model."""
-    return {"id": MODEL, "object": "model", "created": 0, "owned_by": "headrace"}
-
-
-def error_of(refused: CallRefusedError) -> Json:
-    """An error."""
-    kind = "invalid_request_error" if refused.status < 500 else "server_error"
-    return {"error": {"message": refused.message, "type": kind, "param": refused.param, "code": refused.code}}
-
-
-def _head(turn: TreeTurn, created: int, kind: str) -> Json:
-    return {"id": f"chatcmpl-{turn.number}", "object": kind, "created": created, "model": MODEL}
+def _objects(turn: TreeTurn, created: int) -> ChatObjects:
+    return ChatObjects(f"chatcmpl-{turn.number}", created, MODEL)
 
 
 def _finish(turn: TreeTurn) -> str:
@@ -92,13 +69,8 @@ def _finish(turn: TreeTurn) -> str:
 
 
 def _usage(turn: TreeTurn) -> Json:
-    read, sampled = len(turn.turn.context_ids), len(turn.turn.completion_ids)
-    return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
+    return {"usage": usage(len(turn.turn.context_ids), len(turn.turn.completion_ids))}
 
 
 def _pieces(text: str) -> Iterator[str]:
     return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
-
-
-def _event(found: Json) -> str:
-    return f"data: {json.dumps(found)}\n\n"

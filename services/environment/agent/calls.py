@@ -8,7 +8,7 @@ import time
 
 from headrace.services.environment import metrics
 from headrace.services.environment.agent.answers import message_of
-from headrace.services.environment.agent.requests import CallRefusedError, ChatRequest
+from headrace.services.environment.agent.requests import ChatRequest
 from headrace.services.environment.agent.tree import EpisodeTree, Place, TreeTurn
 from headrace.services.environment.player.budget import BudgetSpentError, TurnBudget
 from headrace.services.environment.player.flights import EpisodeOverError, Flights
@@ -16,6 +16,7 @@ from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import SampledTurn, TurnClient, count_turn, note_of, sample_request
 from headrace.services.environment.rendering.conversation import ConversationRenderer
+from headrace.wire.api.openai import ChatRefusedError
 from headrace.wire.contracts import FinishReason, Header, PromptGroup
 from headrace.wire.errors import DataError
 from headrace.wire.rendering.chat_template import Seen
@@ -41,10 +42,10 @@ class PolicyCalls:
         self._prompt, self._header, self._index, self._state = prompt, header, index, state
         self.tree = EpisodeTree()
         self.budget = TurnBudget(limits, prompt.sampling.max_tokens)
-        self.flights: Flights[_Key, TreeTurn] = Flights(CallRefusedError)
+        self.flights: Flights[_Key, TreeTurn] = Flights(ChatRefusedError)
 
     async def answer(self, asked: ChatRequest) -> TreeTurn:
-        """The turn that answers a request. Raises CallRefusedError, and what `flights.failed` then holds."""
+        """The turn that answers a request. Raises ChatRefusedError, and what `flights.failed` then holds."""
         place = self.tree.take(asked.messages, [asked.tools, asked.max_tokens])
         key = (place.path, place.options)
         in_flight, before = key in self.flights, self.tree.repeated(place)
@@ -55,19 +56,19 @@ class PolicyCalls:
         try:
             return await self.flights.join(key, lambda: self._sampled(place, asked))
         except EpisodeOverError:
-            raise CallRefusedError("the episode is over", code="policy_lost", status=500) from None
+            raise ChatRefusedError(500, "the episode is over", "policy_lost") from None
 
     async def _sampled(self, place: Place, asked: ChatRequest) -> TreeTurn:
         try:
             seen = place.parent.seen if place.parent is not None else None
             context = self._renderer.context(place.rendered(), asked.tools, seen)
         except DataError as error:
-            raise CallRefusedError(str(error), "messages") from error
+            raise ChatRefusedError(400, str(error), param="messages") from error
         try:
             async with self.budget.turn(len(context.token_ids), asked.max_tokens or 0) as (number, most):
                 return await self._turn(number, place, context, asked, most)
         except BudgetSpentError as spent:
-            raise CallRefusedError(spent.message, "messages", code=spent.code) from spent
+            raise ChatRefusedError(400, spent.message, spent.code, param="messages") from spent
 
     async def _turn(self, number: int, place: Place, context: Seen, asked: ChatRequest, most: int) -> TreeTurn:
         """Samples one turn, and takes it into the tree."""

@@ -6,9 +6,10 @@ import time
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from headrace.services.environment.agent.answers import chunks, completion, error_of, model, models
+from headrace.services.environment.agent.answers import chunks, completion
 from headrace.services.environment.agent.calls import PolicyCalls
-from headrace.services.environment.agent.requests import MODEL, CallRefusedError, read_request
+from headrace.services.environment.agent.requests import MODEL, read_request
+from headrace.wire.api.openai import ChatRefusedError, model, models
 from headrace.wire.contracts import Sampling
 from headrace.wire.http import Bodies, BodyLimits
 
@@ -23,13 +24,13 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
     def check(request: Request) -> None:
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
-            raise CallRefusedError("the key is not that of OPENAI_API_KEY", code="invalid_api_key", status=401)
+            raise ChatRefusedError(401, "the key is not that of OPENAI_API_KEY", "invalid_api_key")
 
     async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, CallRefusedError)
-        return JSONResponse(error_of(error), error.status)
+        assert isinstance(error, ChatRefusedError)
+        return JSONResponse(error.body(), error.status)
 
-    app.add_exception_handler(CallRefusedError, refused)
+    app.add_exception_handler(ChatRefusedError, refused)
     app.add_middleware(Bodies, limits=_BODIES, error_of=_too_much)
 
     async def complete(request: Request) -> Response:
@@ -37,11 +38,11 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
         asked = read_request(await request.body(), sampling)
         try:
             turn = await calls.answer(asked)
-        except CallRefusedError:
+        except ChatRefusedError:
             raise
         except Exception as error:
             # The episode ends by it (`Flights.failed`): the program reads that no later try will do.
-            raise CallRefusedError(f"no turn can be sampled: {error}", code="policy_lost", status=500) from error
+            raise ChatRefusedError(500, f"no turn can be sampled: {error}", "policy_lost") from error
         created = int(time.time())
         if asked.stream:
             events = chunks(turn, created, with_usage=asked.with_usage)
@@ -50,18 +51,18 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
 
     async def every_model(request: Request) -> Response:
         check(request)
-        return JSONResponse(models())
+        return JSONResponse(models([MODEL], 0))
 
     async def one_model(request: Request) -> Response:
         check(request)
         if request.path_params["name"] != MODEL:
-            raise CallRefusedError(f"the policy is {MODEL!r}", "model", code="model_not_found", status=404)
-        return JSONResponse(model())
+            raise ChatRefusedError(404, f"the policy is {MODEL!r}", "model_not_found", param="model")
+        return JSONResponse(model(MODEL, 0))
 
     async def unknown(request: Request) -> Response:
         check(request)
-        raise CallRefusedError(
-            f"{request.method} {request.url.path}: served are /v1/chat/completions and /v1/models", status=404
+        raise ChatRefusedError(
+            404, f"{request.method} {request.url.path}: served are /v1/chat/completions and /v1/models"
         )
 
     app.add_route("/v1/chat/completions", complete, ["POST"])
@@ -72,4 +73,4 @@ def endpoint_app(calls: PolicyCalls, key: str, sampling: Sampling) -> FastAPI:
 
 
 def _too_much(status: int, words: str) -> dict[str, object]:
-    return error_of(CallRefusedError(words, status=status))
+    return ChatRefusedError(status, words).body()

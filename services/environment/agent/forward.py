@@ -1,8 +1,8 @@
 """Inside the sandbox: the parent of an agent's program, and the way from its port to the endpoint of the episode.
 
-Imports nothing of ours: it is run as a file. The worker speaks to it over a socket, a JSON object a line: `lay` (files
-into the working folder, `{name: [mode, base64]}`), `find` (a command), `run` (a command to its end), `clear` (ends all
-that runs here but this), `read` (a file).
+Imports nothing of ours: it is run as a file. The worker speaks to it over a socket, in frames as of
+`wire/host/frames.py`: `lay` (files into the working folder, `{name: [mode, base64]}`), `find` (a command), `run` (a
+command to its end), `clear` (ends all that runs here but this), `read` (a file).
 """
 
 import argparse
@@ -26,6 +26,8 @@ WORK = Path("/tmp/work")
 LOGS = Path("/tmp/logs/verifier")
 """What is seen as /logs/verifier."""
 SOCKET = "/policy/socket"
+_LENGTH = 8
+"""Bytes of a frame's length."""
 _MOST_BYTES = 1 << 20
 """Longest file that is read."""
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
@@ -51,13 +53,20 @@ async def main() -> int:
     link = socket.socket(fileno=asked.fd)
     os.set_inheritable(asked.fd, False)
     reader, writer = await asyncio.open_connection(sock=link, limit=1 << 26)
-    writer.write(b'{"ready": true, "tools": []}\n')
-    while line := await reader.readline():
-        frame = json.loads(line)
-        answer = await _answered(frame, port, asked)
-        writer.write(json.dumps({**answer, "key": frame["key"]}).encode() + b"\n")
-        await writer.drain()
+    writer.write(_frame({"ready": True, "tools": []}))
+    with contextlib.suppress(asyncio.IncompleteReadError):  # The worker has closed the socket.
+        while True:
+            size = int.from_bytes(await reader.readexactly(_LENGTH))
+            frame = json.loads(await reader.readexactly(size))
+            answer = await _answered(frame, port, asked)
+            writer.write(_frame({**answer, "key": frame["key"]}))
+            await writer.drain()
     return 0
+
+
+def _frame(message: dict[str, object]) -> bytes:
+    body = json.dumps(message).encode()
+    return len(body).to_bytes(_LENGTH) + body
 
 
 async def _answered(frame: dict[str, Any], port: int, asked: argparse.Namespace) -> dict[str, object]:

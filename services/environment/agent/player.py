@@ -1,4 +1,4 @@
-"""Plays one episode of a program: serves it the policy, waits for its end, and takes its reward.
+"""Plays one episode of a program at the endpoint: serves it the policy, waits for its end, and takes its reward.
 
 As with other environments, an end that says nothing of the policy makes the rollout abstain; a limit does not. Nothing
 that the program does ends more than its episode.
@@ -6,47 +6,51 @@ that the program does ends more than its episode.
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Generic, TypeVar
 
 from headrace.services.environment import metrics
 from headrace.services.environment.agent.calls import PolicyCalls
 from headrace.services.environment.agent.endpoint import endpoint_app
-from headrace.services.environment.agent.process import AgentConfig, AgentProcess
+from headrace.services.environment.agent.process import AgentProcess
 from headrace.services.environment.agent.record import record_of
 from headrace.services.environment.agent.rewards import reward_of
 from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
+from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.ends import end_of, unless_failed
 from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.state import EpisodeState, rollout_of
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.conversation import ConversationRenderer
-from headrace.wire.contracts import FinishReason, Header, PromptGroup, Rollout, rollout_id
+from headrace.wire.contracts import FinishReason, Header, PromptGroup, Rollout, Sampling, rollout_id
 from headrace.wire.http import serve_socket
 
-_BEYOND_S = 60.0
-"""By which a call of the sandbox may outlast the episode, whose own deadline comes first and has the better words."""
+BEYOND_S = 60.0
+"""A call of the sandbox may outlast the episode by so much: the episode's own deadline comes first and says more."""
+ChildT = TypeVar("ChildT", bound=ChildProcess)
 
 
-class AgentPlayer:
-    """Plays episodes of one program with one model."""
+class ProgramPlayer(ABC, Generic[ChildT]):
+    """Plays episodes of programs that call the policy at an endpoint, with one model."""
 
     def __init__(
         self,
         renderer: ConversationRenderer,
         turns: TurnClient,
         limits: EpisodeLimits,
-        agent: AgentConfig,
         begun: Callable[[str, int, Counter[str]], None],
     ) -> None:
         """`begun` is given each episode's name, its turns, and how many of them began a segment, by reason."""
-        self._renderer, self._turns, self._limits = renderer, turns, limits
-        self._agent, self._begun = agent, begun
+        self._renderer, self._turns, self._limits, self._begun = renderer, turns, limits, begun
 
     async def play(
         self,
-        child: AgentProcess,
+        child: ChildT,
         prompt: PromptGroup,
         header: Header,
         index: int,
@@ -54,17 +58,18 @@ class AgentPlayer:
         last: bool = True,
         state: EpisodeState | None = None,
     ) -> Rollout:
-        """Plays rollout `index` of a group in `child`, a new sandbox; `state` is kept up to date meanwhile.
+        """Plays rollout `index` of a group in `child`; `state` is kept up to date meanwhile.
 
         Raises ContractError for a turn that no replica can sample; ChildDiedError if the program or its sandbox is
         killed in an episode that is not the `last` attempt.
         """
         state = state or EpisodeState(rollout_id=rollout_id(header.group_id, index))
-        state.wait("environment", "the agent's program")
+        state.wait("environment", "the program")
         begin = time.monotonic()
         calls = PolicyCalls(self._renderer, self._turns, self._limits, prompt, header, index, state)
         try:
-            playing = self._to_its_end(child, calls, prompt, index, state)
+            sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
+            playing = self._to_its_end(child, calls, prompt, sampling, state)
             reason, error = await end_of(playing, child, state, self._limits)
         except ChildDiedError as died:
             if not last:
@@ -77,27 +82,19 @@ class AgentPlayer:
         self._take(calls, state)
         return rollout_of(state, reason, error)
 
+    @abstractmethod
     async def _to_its_end(
-        self, child: AgentProcess, calls: PolicyCalls, prompt: PromptGroup, index: int, state: EpisodeState
+        self, child: ChildT, calls: PolicyCalls, prompt: PromptGroup, sampling: Sampling, state: EpisodeState
     ) -> FinishReason:
-        assert prompt.environment is not None
-        task, key = prompt.environment.task_json, f"sk-{secrets.token_hex(16)}"
-        sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
-        async with serve_socket(endpoint_app(calls, key, sampling), child.socket):
-            running = child.run(task, key, self._limits.episode_s + _BEYOND_S)
-            status = await unless_failed(running, calls.flights.failed)
+        """Plays to the program's own end. Raises EpisodeEndedError, EnvironmentFailedError, ChildDiedError."""
+
+    @asynccontextmanager
+    async def _serving(self, calls: PolicyCalls, key: str, sampling: Sampling, socket: Path) -> AsyncIterator[None]:
+        """Serves the policy on a unix socket; afterwards no turn is sampled any more."""
+        socket.unlink(missing_ok=True)
+        async with serve_socket(endpoint_app(calls, key, sampling), socket):
+            yield
         await calls.flights.close()
-        if calls.budget.limit is None and (status or not calls.budget.begun):
-            what = f"exited with status {status}" if status else "ended without a call of the policy"
-            raise EnvironmentFailedError(f"{self._agent.command[0]} {what}; {child.last_words()}")
-        state.wait("environment", "the environment's reward")
-        found = await child.run_reward(task, self._limits.tool_s)
-        if self._agent.reward_files:
-            if found is None:
-                names = " or ".join(self._agent.reward_files)
-                raise EnvironmentFailedError(f"the episode has no reward: there is no {names}; {child.last_words()}")
-            state.reward = reward_of(*found)
-        return calls.budget.limit or FinishReason.STOP
 
     def _take(self, calls: PolicyCalls, state: EpisodeState) -> None:
         """Makes the tree the state's turns, with the conversation for people."""
@@ -107,3 +104,26 @@ class AgentPlayer:
         state.record = record_of(calls.tree, trained)
         state.text = max(trained, key=lambda one: one.number).text if trained else ""
         self._begun(state.rollout_id, len(calls.tree.turns), Counter(one.begins for one in calls.tree.turns))
+
+
+class AgentPlayer(ProgramPlayer[AgentProcess]):
+    """Plays episodes of the user's own program, each in a new sandbox."""
+
+    async def _to_its_end(
+        self, child: AgentProcess, calls: PolicyCalls, prompt: PromptGroup, sampling: Sampling, state: EpisodeState
+    ) -> FinishReason:
+        assert prompt.environment is not None
+        task, key, agent = prompt.environment.task_json, f"sk-{secrets.token_hex(16)}", child.agent
+        async with self._serving(calls, key, sampling, child.socket):
+            status = await unless_failed(child.run(task, key, self._limits.episode_s + BEYOND_S), calls.flights.failed)
+        if calls.budget.limit is None and (status or not calls.budget.begun):
+            what = f"exited with status {status}" if status else "ended without a call of the policy"
+            raise EnvironmentFailedError(f"{agent.command[0]} {what}; {child.last_words()}")
+        state.wait("environment", "the environment's reward")
+        found = await child.run_reward(task, self._limits.tool_s)
+        if agent.reward_files:
+            if found is None:
+                names = " or ".join(agent.reward_files)
+                raise EnvironmentFailedError(f"the episode has no reward: there is no {names}; {child.last_words()}")
+            state.reward = reward_of(*found)
+        return calls.budget.limit or FinishReason.STOP

@@ -64,7 +64,7 @@ class AgentProcess(ChildProcess):
                 links=(("/tmp/logs", "/logs"),),
             )
         )
-        self._source, self._agent = config.path, agent
+        self._source, self.agent = config.path, agent
 
     @property
     def socket(self) -> Path:
@@ -76,48 +76,47 @@ class AgentProcess(ChildProcess):
 
         Raises ConfigError for a command that is not there, and as the process of an environment does.
         """
-        withheld = set(withheld_from(self._agent.reward_command, self._source))
-        if both := withheld & set(withheld_from(self._agent.command, self._source)):
+        withheld = set(withheld_from(self.agent.reward_command, self._source))
+        if both := withheld & set(withheld_from(self.agent.command, self._source)):
             raise ConfigError(
                 f"environment.reward_command: it names {min(both)}, which environment.command runs: what gives the "
                 "reward is kept from the program, so put it into a folder of its own"
             )
         await super().start()
         await self._lay({name: one for name, one in _files(self._source) if name.split("/")[0] not in withheld})
-        found = await self._form(_FLAG, "find", _QUICK_S, command=self._agent.command, variables=self._variables())
+        found = await self._form(_FLAG, "find", _QUICK_S, command=self.agent.command, variables=self._variables())
         if not found:
             await self.kill()
             raise ConfigError(
-                f"there is no {self._agent.command[0]!r} in the sandbox (environment.command), neither on its PATH nor "
+                f"there is no {self.agent.command[0]!r} in the sandbox (environment.command), neither on its PATH nor "
                 "as a file of environment.path; environment.folders names further folders"
             )
 
     async def run(self, task_json: str, key: str, seconds: float) -> int:
         """Runs the program to its end; returns its exit status. Raises ChildDiedError if a signal ended it."""
         await self._lay({"task.json": _content(task_json.encode())})
-        return await self._ended(self._agent.command, key, seconds)
+        return await self._ended(self.agent.command, key, seconds)
 
     async def run_reward(self, task_json: str, seconds: float) -> tuple[str, str] | None:
         """Runs the reward command, if there is one; returns name and text of the file with the reward, None = none.
 
         What the program left running is killed before, and the files of the command and the task are laid anew.
         """
-        command = self._agent.reward_command
+        command = self.agent.reward_command
         if command:
-            await self._form(_FLAG, "clear", _QUICK_S, file=self._agent.reward_file)
+            await self._form(_FLAG, "clear", _QUICK_S, file=self.agent.reward_file)
             withheld = withheld_from(command, self._source)
             files = {name: one for name, one in _files(self._source) if name.split("/")[0] in withheld}
             await self._lay({**files, "task.json": _content(task_json.encode())})
             await self._ended(command, "", seconds)
-        return await self._form(_FILE, "read", _QUICK_S, files=self._agent.reward_files)
+        return await self._form(_FILE, "read", _QUICK_S, files=self.agent.reward_files)
 
     def last_words(self) -> str:
         """The end of what was printed."""
         return self._last_words()
 
-    async def kill(self) -> None:
-        """Ends all that runs in the sandbox. Idempotent."""
-        await super().kill()
+    async def _clean(self) -> None:
+        await super()._clean()
         await asyncio.to_thread(self._socket.cleanup)
 
     def _variables(self) -> dict[str, str]:

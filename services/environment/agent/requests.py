@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headrace.services.environment.child.frames import Json
+from headrace.wire.api.openai import ChatRefusedError
 from headrace.wire.contracts import Sampling
 
 MODEL = "policy"
@@ -26,14 +27,6 @@ _ACCEPTED: dict[str, tuple[object, ...]] = {
 """What a field may be where it would change what is sampled; each other value is refused."""
 _IGNORED = frozenset({"user", "metadata", "seed", "service_tier", "safety_identifier", "prompt_cache_key"})
 """Fields that change no answer: the run has the seed."""
-
-
-class CallRefusedError(Exception):
-    """A request that cannot be honoured: an answer of status `status` in OpenAI's form."""
-
-    def __init__(self, message: str, param: str | None = None, *, code: str | None = None, status: int = 400) -> None:
-        super().__init__(message)
-        self.message, self.param, self.code, self.status = message, param, code, status
 
 
 class _Part(BaseModel):
@@ -110,20 +103,21 @@ class ChatRequest:
 
 
 def read_request(body: bytes, sampling: Sampling) -> ChatRequest:
-    """Reads a request; `sampling` is the run's. Raises CallRefusedError naming the field that is not honoured."""
+    """Reads a request; `sampling` is the run's. Raises ChatRefusedError naming the field that is not honoured."""
     try:
         asked = _Completion.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(one) for one in first["loc"] if not isinstance(one, str) or not one.startswith("list["))
-        raise CallRefusedError(f"{field or 'the body'}: {first['msg']}", field or None) from None
+        raise ChatRefusedError(400, f"{field or 'the body'}: {first['msg']}", param=field or None) from None
     if asked.model != MODEL:
-        raise CallRefusedError(
-            f"model: there is no {asked.model!r}, the policy is {MODEL!r}", "model", code="model_not_found", status=404
+        raise ChatRefusedError(
+            404, f"model: there is no {asked.model!r}, the policy is {MODEL!r}", "model_not_found", param="model"
         )
     for name, value in (asked.__pydantic_extra__ or {}).items():
         if name not in _IGNORED and not any(_same(value, one) for one in _ACCEPTED.get(name, (None,))):
-            raise CallRefusedError(f"{name}: the policy that is trained does not honour it; leave it out", name)
+            words = f"{name}: the policy that is trained does not honour it; leave it out"
+            raise ChatRefusedError(400, words, param=name)
     if not (sampling.greedy and asked.temperature == 0):
         _check_sampling("temperature", asked.temperature, sampling.temperature)
     _check_sampling("top_p", asked.top_p, sampling.top_p)
@@ -137,6 +131,5 @@ def _same(value: object, one: object) -> bool:
 def _check_sampling(name: str, asked: float | None, run: float) -> None:
     """What is trained must be what the run samples: its logprobs are those of its temperature."""
     if asked is not None and asked != run:
-        raise CallRefusedError(
-            f"{name}: the run samples with {run:g} (rollout.sampling), not with {asked:g}; leave it out", name
-        )
+        words = f"{name}: the run samples with {run:g} (rollout.sampling), not with {asked:g}; leave it out"
+        raise ChatRefusedError(400, words, param=name)

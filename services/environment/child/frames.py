@@ -1,11 +1,7 @@
-"""The protocol between a worker and its child: a JSON object a line, and what each call is answered with. Pure."""
-
-import json
+"""The protocol between a worker and its child: what each call is answered with."""
 
 from typing_extensions import TypedDict
 
-CLOSED = 121
-"""Exit status of a child whose code has closed the socket."""
 Json = dict[str, object]
 """A JSON object. Messages have the form of OpenAI's: `role`, `content`, and what else a chat template reads."""
 
@@ -48,18 +44,3 @@ class EpisodeReward(TypedDict):
     value: float | None
     components: dict[str, float]
     metrics: dict[str, float]
-
-
-def encode_frame(frame: Json) -> bytes:
-    """One line. Raises ValueError for what JSON cannot hold, NaN and infinity included."""
-    return json.dumps(frame, allow_nan=False).encode() + b"\n"
-
-
-def decode_frame(line: bytes) -> Json:
-    """The frame of a whole line. Raises ValueError."""
-    if not line.endswith(b"\n"):
-        raise ValueError("a line without an end")
-    found = json.loads(line)
-    if not isinstance(found, dict):
-        raise ValueError("a line that is not a JSON object")
-    return found

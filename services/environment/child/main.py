@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import contextlib
 import inspect
 import os
 import resource
@@ -13,8 +12,9 @@ from pathlib import Path
 
 from headrace.services.environment.child.environment import HostedEnvironment
 from headrace.services.environment.child.errors import ResultError, ToolLostError
-from headrace.services.environment.child.frames import CLOSED, Json, decode_frame, encode_frame
+from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, import_named, place_of
+from headrace.wire.host.frames import CLOSED, encode, keep_from_forks, receive
 from headrace.wire.lifecycle import die_with_parent
 
 TRL = "trl:"
@@ -28,33 +28,22 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if asked.memory_mib:
         resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))
-    with socket.socket(fileno=asked.fd) as link, link.makefile("rb") as incoming:
-        _keep_from_forks(link)
+    with socket.socket(fileno=asked.fd) as link:
+        keep_from_forks(link)
         try:
             hosted = _loaded(asked)
         except LoadError as error:
-            link.sendall(encode_frame({"refused": str(error)}))
+            link.sendall(encode({"refused": str(error)}))
             return 2
-        link.sendall(encode_frame({"ready": True, "tools": hosted.schemas}))
+        link.sendall(encode({"ready": True, "tools": hosted.schemas}))
         with asyncio.Runner() as runner:
             try:
-                for line in incoming:
-                    frame = decode_frame(line)
+                while (frame := receive(link)) is not None:
                     answer = runner.run(_answered(hosted, frame, asked.cpu_s))
-                    link.sendall(encode_frame({**answer, "key": frame["key"]}))
+                    link.sendall(encode({**answer, "key": frame["key"]}))
             except OSError:
                 os._exit(CLOSED)  # Other descriptors may be gone with the socket: nothing can be tidied up.
     return 0
-
-
-def _keep_from_forks(link: socket.socket) -> None:
-    """What the user's code forks has no socket: it neither answers a second time nor hides the end of this process."""
-
-    def close() -> None:
-        with contextlib.suppress(OSError):
-            os.close(link.detach())
-
-    os.register_at_fork(after_in_child=close)
 
 
 def _arguments() -> argparse.Namespace:
@@ -115,7 +104,7 @@ async def _answered(hosted: HostedEnvironment, frame: Json, cpu_s: float) -> Jso
     }
     try:
         found: Json = {"ok": await calls[name](**fields)}
-        encode_frame(found)  # What JSON cannot hold is the environment's error too.
+        encode(found, finite=True)  # What JSON cannot hold is the environment's error too.
     except ToolLostError as error:
         return {"lost": f"{type(error).__name__}: {error}", "where": place_of(error)}
     except ResultError as error:

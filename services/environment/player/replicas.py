@@ -9,6 +9,7 @@ import grpc
 
 from headrace.wire.access.roles import Role
 from headrace.wire.contracts import PolicyVersion
+from headrace.wire.contracts.codec import VERSION
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.outage import Outage
 from headrace.wire.rpc import channel, metadata
@@ -62,7 +63,7 @@ class ReplicaDirectory:
         """Takes over a list. What was seen of a replica stays, unless it has moved to another address."""
         known, self._places = self._places, {}
         for place in places:
-            version = PolicyVersion(incarnation=place.version.incarnation, version=place.version.version)
+            version = VERSION.from_pb(place.version)
             found = known.get(place.replica_id)
             if found is not None and found.address == place.address:
                 # The same object: turns in flight count themselves out of it.

@@ -20,8 +20,8 @@ from headrace.wire import tracing
 from headrace.wire.access.roles import Role
 from headrace.wire.contracts import FinishReason, Header, PromptGroup, Turn, rollout_id, turn_seed
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, ids_to_bytes
+from headrace.wire.contracts.codec import FINISH_FROM_PB, SAMPLING, SPAN
 from headrace.wire.contracts.messages import TokenIds
-from headrace.wire.contracts.sampling_codec import FINISH_FROM_PB, sampling_to_pb, spans_from_pb
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
 from headrace.wire.rpc import call, channel
 from headrace.wire.telemetry import get_logger
@@ -148,7 +148,7 @@ def sample_request(
 
     `stop_token_ids` end it beside those of the run's sampling.
     """
-    sampling = sampling_to_pb(prompt.sampling)
+    sampling = SAMPLING.to_pb(prompt.sampling)
     sampling.max_tokens = max_tokens
     sampling.stop_token_ids.extend(one for one in stop_token_ids if one not in sampling.stop_token_ids)
     sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, turn)
@@ -215,7 +215,7 @@ def _read(request: pb.SampleRequest, answer: pb.SampleResponse) -> SampledTurn:
         completion_ids=ids_from_bytes(answer.token_ids),
         logprobs=floats_from_bytes(answer.logprobs),
         finish_reason=FINISH_FROM_PB[answer.finish_reason],
-        spans=spans_from_pb(answer.spans),
+        spans=tuple(map(SPAN.from_pb, answer.spans)),
     )
     cached = answer.cached_tokens if answer.HasField("cached_tokens") else None
     return SampledTurn(turn=turn, replica_id=answer.replica_id, engine_s=answer.engine_s, cached_tokens=cached)

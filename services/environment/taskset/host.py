@@ -1,6 +1,6 @@
 """Inside the sandbox: serves one taskset, and plays its tasks one after the other.
 
-The worker speaks to it over a socket, a JSON object a line: `play` (a task) and `rows` (of the taskset). The policy is
+The worker speaks to it over a socket: `play` (a task) and `rows` (of the taskset). The policy is
 behind a unix socket, to which a port of the sandbox's own leads.
 """
 
@@ -18,20 +18,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import verifiers.v1 as vf
-from renderers.client import _max_prompt_len_cache
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.errors import ToolsetError
 
 from headrace.services.environment.agent.forward import forward
+from headrace.services.environment.agent.requests import MODEL
 from headrace.services.environment.child.errors import ResultError
-from headrace.services.environment.child.frames import Json, decode_frame, encode_frame
+from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, place_of
 from headrace.services.environment.taskset.harness import read_scripts
 from headrace.services.environment.taskset.loading import Asked, LoadedTaskset, load
 from headrace.services.environment.taskset.played import played_trace
-from headrace.services.environment.taskset.renderer import forget
-from headrace.services.environment.taskset.route import MODEL
 from headrace.services.environment.taskset.toolsets import bound_toolset_starts
+from headrace.wire.host.frames import encode, read
 from headrace.wire.lifecycle import die_with_parent
 
 _KEY = "HEADRACE_POLICY_API_KEY"
@@ -51,7 +50,8 @@ async def main() -> int:
     if asked.memory_mib:
         resource.setrlimit(resource.RLIMIT_AS, (asked.memory_mib << 20, asked.memory_mib << 20))
     bound_toolset_starts()
-    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=asked.fd), limit=1 << 26)
+    link, loop = socket.socket(fileno=asked.fd), asyncio.get_running_loop()
+    link.setblocking(False)
     async with contextlib.AsyncExitStack() as stack:
         try:
             scripts = read_scripts(asked.harness_folder)
@@ -60,15 +60,15 @@ async def main() -> int:
             loaded = load(_asked(asked), scripts)
             port = await _served(stack, loaded, asked)
         except LoadError as error:
-            writer.write(encode_frame({"refused": str(error)}))
-            await writer.drain()
+            await loop.sock_sendall(link, encode({"refused": str(error)}))
             return 2
-        writer.write(encode_frame({"ready": True, "tools": [], "executes_code": loaded.executes_code}))
-        while line := await reader.readline():
-            frame = decode_frame(line)
-            answer = await _answered(frame, loaded, port, asked.cpu_s)
-            writer.write(encode_frame({**answer, "key": frame["key"]}))
-            await writer.drain()
+        hello = {"ready": True, "tools": [], "executes_code": loaded.executes_code}
+        await loop.sock_sendall(link, encode(hello))
+        with contextlib.suppress(ConnectionError):  # The worker has closed the socket.
+            while True:
+                frame = await read(link)
+                answer = await _answered(frame, loaded, port, asked.cpu_s)
+                await loop.sock_sendall(link, encode({**answer, "key": frame["key"]}))
     return 0
 
 
@@ -86,7 +86,7 @@ def _arguments() -> argparse.Namespace:
 def _asked(asked: argparse.Namespace) -> Asked:
     given = asked.given
     path = Path(given["path"]) if given["path"] else None
-    return Asked(**{**given, "path": path, "model": Path(given["model"])})
+    return Asked(**{**given, "path": path})
 
 
 async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked: argparse.Namespace) -> int:
@@ -104,10 +104,7 @@ async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked
         raise LoadError(
             f"verifiers:{asked.given['taskset']}: {type(error).__name__}: {error} ({place_of(error)})"
         ) from error
-    port = int(server.sockets[0].getsockname()[1])
-    # The package would refuse a longer context by itself: it is the episode's budget that ends it, and says so.
-    _max_prompt_len_cache[_base_url(port) + "/", MODEL] = None
-    return port
+    return int(server.sockets[0].getsockname()[1])
 
 
 async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float) -> Json:
@@ -119,7 +116,7 @@ async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float)
         _allow_cpu(cpu_s)
     try:
         found: Json = {"ok": await calls[frame["call"]](loaded, port, **fields)}
-        encode_frame(found)
+        encode(found, finite=True)
     except ResultError as error:
         return {"error": str(error), "where": ""}
     except Exception as error:
@@ -134,27 +131,16 @@ async def _play(
     task: Json,
     temperature: float,
     max_tokens: int,
-    stop_token_ids: list[int],
     key: str,
 ) -> object:
     """Plays a task to its end."""
     os.environ[_KEY] = key
-    forget()
-    client = vf.TrainClientConfig(
-        base_url=_base_url(port),
-        api_key_var=_KEY,
-        renderer=loaded.renderer(stop_token_ids),
-        renderer_model_name=str(loaded.model),
-    )
+    client = vf.EvalClientConfig(base_url=f"http://127.0.0.1:{port}/v1", api_key_var=_KEY)
     sampling = vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens)
     env = loaded.env
     env.config.agent.max_output_tokens = max_tokens
     (slot,) = env.slots(loaded.task(task))
     return played_trace(await env.run_slot(slot, ModelContext(client=client, model=MODEL, sampling=sampling)))
-
-
-def _base_url(port: int) -> str:
-    return f"http://127.0.0.1:{port}/v1"
 
 
 async def _rows(loaded: LoadedTaskset, port: int, *, first: int, most: int) -> object:

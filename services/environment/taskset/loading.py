@@ -3,22 +3,18 @@
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import verifiers.v1 as vf
-from renderers.configs import CustomRendererConfig, RendererConfig, config_from_name
 from verifiers.v1.envs.single_agent.env import SingleAgentEnv
 from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 from verifiers.v1.utils.loaders import environment_class, harness_class
 
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, place_of
-from headrace.services.environment.settings import TEMPLATE
 from headrace.services.environment.taskset.harness import HarnessScripts
-
-_TEMPLATE = "headrace.services.environment.taskset.renderer.OwnTemplateRenderer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +25,6 @@ class Asked:
     options: Json
     harness: str
     path: Path | None
-    model: Path
-    renderer: str
     max_turns: int
     context_length: int
 
@@ -40,8 +34,6 @@ class LoadedTaskset:
     """A taskset that can be played."""
 
     env: vf.Env
-    renderer_name: str
-    model: Path
     tasks: Iterator[vf.Task] = field(default_factory=lambda: iter(()))
     """Those that are not read yet."""
 
@@ -49,12 +41,6 @@ class LoadedTaskset:
     def executes_code(self) -> bool:
         """Whether the policy runs code of its own."""
         return any(harness_class(one.id).EXECUTES_CODE for one in self.env.config.agent_harnesses().values())
-
-    def renderer(self, stop_token_ids: Sequence[int]) -> RendererConfig:
-        """What renders for the policy, whose turns end with these."""
-        if self.renderer_name == TEMPLATE:
-            return CustomRendererConfig(import_path=_TEMPLATE, stop_token_ids=tuple(stop_token_ids))
-        return config_from_name(self.renderer_name)
 
     def task(self, columns: Json) -> vf.Task:
         """The task of a row's columns; what the task's data has no field for is left out."""
@@ -87,7 +73,7 @@ def load(asked: Asked, scripts: HarnessScripts) -> LoadedTaskset:
             f"verifiers:{asked.taskset}: {problem}; a taskset is an installed package, or a module in "
             "environment.path, that exports its Taskset in __all__"
         ) from error
-    return LoadedTaskset(env=env, renderer_name=asked.renderer, model=asked.model)
+    return LoadedTaskset(env=env)
 
 
 def _environment(asked: Asked) -> vf.Env:

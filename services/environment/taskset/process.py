@@ -40,9 +40,6 @@ class TasksetConfig:
     taskset: str
     options: Json
     harness: str
-    model: Path
-    """Folder with the tokenizer."""
-    renderer: str
     max_turns: int
     context_length: int
 
@@ -73,8 +70,6 @@ class TasksetProcess(ChildProcess):
             "options": asked.options,
             "harness": asked.harness,
             "path": str(self._config.path or ""),
-            "model": str(asked.model),
-            "renderer": asked.renderer,
             "max_turns": asked.max_turns,
             "context_length": asked.context_length,
         }
@@ -82,7 +77,7 @@ class TasksetProcess(ChildProcess):
         words += ["--harness-folder", str(scripts.folder), "--socket", str(self.socket) if self._plays else ""]
         words += ["--memory-mib", str(self._config.memory_mib), "--cpu-s", str(self._config.cpu_s)]
         # Each is seen where it lies: without bubblewrap there is no other place.
-        folders = (scripts.folder, asked.model.resolve(), Path(self._socket.name))
+        folders = (scripts.folder, Path(self._socket.name))
         self._config = replace(
             self._config, main=tuple(words), mounts=tuple((folder, str(folder)) for folder in folders)
         )
@@ -102,9 +97,8 @@ class TasksetProcess(ChildProcess):
             "play",
             timeout_s,
             task=task,
-            temperature=sampling.temperature,
+            temperature=0.0 if sampling.greedy else sampling.temperature,
             max_tokens=sampling.max_tokens,
-            stop_token_ids=list(sampling.stop_token_ids),
             key=self.key,
         )
 
@@ -115,7 +109,6 @@ class TasksetProcess(ChildProcess):
             found += page
         return found
 
-    async def kill(self) -> None:
-        """Ends it and all that it started. Idempotent."""
-        await super().kill()
+    async def _clean(self) -> None:
+        await super()._clean()
         await asyncio.to_thread(self._socket.cleanup)

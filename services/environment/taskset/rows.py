@@ -1,7 +1,5 @@
 """Reads the tasks of a taskset, in a process of its own: their data are the rows of a run."""
 
-from pathlib import Path
-
 from headrace.services.environment.cast import child_config, taskset_config
 from headrace.services.environment.child.errors import ChildLateError, EnvironmentFailedError
 from headrace.services.environment.child.frames import Json
@@ -10,10 +8,10 @@ from headrace.services.environment.taskset.process import TasksetProcess
 from headrace.wire.errors import DataError
 
 
-async def taskset_rows(table: EnvironmentTable, model: Path, most: int) -> list[Json]:
+async def taskset_rows(table: EnvironmentTable, most: int) -> list[Json]:
     """The data of the first tasks, 0 = of all. Raises DataError; ConfigError for a taskset that cannot be loaded."""
     config = child_config(table, None)
-    child = TasksetProcess(config, taskset_config(table, model, context_length=1), plays=False)
+    child = TasksetProcess(config, taskset_config(table, context_length=1), plays=False)
     try:
         await child.start()
         return await child.rows(most, timeout_s=config.start_s)

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--network", action="store_true", help="environment.network")
     asked = parser.parse_args(arguments)
     try:
-        rows = asyncio.run(taskset_rows(_table(asked), Path(), asked.limit))
+        rows = asyncio.run(taskset_rows(_table(asked), asked.limit))
     except HeadraceError as error:
         sys.stderr.write(f"{error}\n")
         return exit_code(error)

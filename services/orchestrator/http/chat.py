@@ -15,13 +15,14 @@ import grpc
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from headrace.services.orchestrator.http.chat_answer import DONE, Wording, event
-from headrace.services.orchestrator.http.chat_request import ChatBody, ChatRefusedError, read_chat, to_wire
+from headrace.services.orchestrator.http.chat_request import ChatBody, read_chat, to_wire
 from headrace.services.orchestrator.http.replies import body_schema
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.operator_requests import OperatorRequests
 from headrace.services.orchestrator.state.registry import Registry, Replica
+from headrace.wire.api.openai import DONE, ChatObjects, ChatRefusedError, event, models, usage
+from headrace.wire.contracts.codec import VERSION
 from headrace.wire.http import chat_refusals
 from headrace.wire.rpc import metadata
 from headrace.wire.v1 import orchestrator_pb2
@@ -63,7 +64,7 @@ class ChatRoutes:
     async def pieces(self, body: ChatBody) -> AsyncGenerator[pb.ChatPiece, None]:
         """The pieces of an answer, from the first replica that does not refuse. Raises ChatRefusedError."""
         if self.under_way >= self._table.at_once:
-            raise ChatRefusedError(429, f"{self.under_way} chats are in progress here", "busy", _RETRY_S)
+            raise ChatRefusedError(429, f"{self.under_way} chats are in progress here", "busy", retry_s=_RETRY_S)
         self.under_way += 1
         try:
             async with aclosing(self._from_anyone(body)) as pieces:
@@ -75,12 +76,14 @@ class ChatRoutes:
     async def _from_anyone(self, body: ChatBody) -> AsyncGenerator[pb.ChatPiece, None]:
         end = time.monotonic() + self._table.wait_s
         tried: set[str] = set()
-        refusal = ChatRefusedError(503, "no replica serves the policy now", "no_weights", _RETRY_S)
+        refusal = ChatRefusedError(503, "no replica serves the policy now", "no_weights", retry_s=_RETRY_S)
         while True:
             replica = self._choose(tried)
             if replica is None:
                 if self._asleep():
-                    raise ChatRefusedError(503, "the engines sleep while the trainer steps", "sleeping", _ASLEEP_S)
+                    raise ChatRefusedError(
+                        503, "the engines sleep while the trainer steps", "sleeping", retry_s=_ASLEEP_S
+                    )
                 if tried or time.monotonic() > end:
                     raise refusal
                 await asyncio.sleep(min(_POLL_S, max(end - time.monotonic(), 0.0)))
@@ -144,31 +147,31 @@ def add_chat(app: FastAPI, chat: ChatRoutes) -> None:
     @app.get("/v1/models", responses=chat_refusals(401))
     async def get_models() -> Response:
         """The policy, under both of its names."""
-        rows = [{"id": name, "object": "model", "created": chat.began, "owned_by": "headrace"} for name in chat.models]
-        return JSONResponse({"object": "list", "data": rows})
+        return JSONResponse(models(chat.models, chat.began))
 
     @app.post("/v1/chat/completions", responses=_REFUSALS, openapi_extra=body_schema(ChatBody))
     async def post_chat(request: Request) -> Response:
         """An answer of the current policy; `stream: true` returns server-sent events."""
         try:
             body = read_chat(await request.body(), chat.models)
-            wording = Wording(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model or chat.models[0])
+            form = ChatObjects(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model or chat.models[0])
             if body.stream:
-                return await _stream(chat.pieces(body), wording, with_usage=body.stream_options.include_usage)
-            return await _whole(chat.pieces(body), wording)
+                return await _stream(chat.pieces(body), form, with_usage=body.stream_options.include_usage)
+            return await _whole(chat.pieces(body), form)
         except ChatRefusedError as refused:
             return _as_json(refused)
 
 
-async def _whole(pieces: AsyncGenerator[pb.ChatPiece, None], wording: Wording) -> Response:
+async def _whole(pieces: AsyncGenerator[pb.ChatPiece, None], form: ChatObjects) -> Response:
     async with aclosing(pieces):
         found = [piece async for piece in pieces]
-    text = "".join(piece.text for piece in found)
-    return JSONResponse(wording.whole(text, found[-1]))
+    message = {"role": "assistant", "content": "".join(piece.text for piece in found), "refusal": None}
+    last = found[-1]
+    return JSONResponse(form.completion(message, last.finish_reason, _usage(last) | _origin(last)))
 
 
 async def _stream(
-    pieces: AsyncGenerator[pb.ChatPiece, None], wording: Wording, *, with_usage: bool
+    pieces: AsyncGenerator[pb.ChatPiece, None], form: ChatObjects, *, with_usage: bool
 ) -> StreamingResponse:
     """Waits for the first piece before it answers: until then a refusal can still set the HTTP status."""
     first = await anext(pieces)
@@ -176,24 +179,46 @@ async def _stream(
     async def events() -> AsyncIterator[str]:
         async with aclosing(pieces):
             last = first
-            yield wording.opening(first) + wording.piece(first)
+            yield form.delta({"role": "assistant", "content": ""}, None, _head(first)) + _events(form, first)
             try:
                 async for last in pieces:
-                    yield wording.piece(last)
+                    yield _events(form, last)
             except ChatRefusedError as refused:
                 yield event(refused.body())
                 return
             if with_usage:
-                yield wording.usage_event(last)
+                yield form.last(_usage(last) | _head(last))
             yield DONE
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
 
 
+def _events(form: ChatObjects, piece: pb.ChatPiece) -> str:
+    """The events of one piece; the finish reason is an event of its own."""
+    events = form.delta({"content": piece.text}, None, _head(piece)) if piece.text else ""
+    if piece.finish_reason:
+        events += form.delta({}, piece.finish_reason, _origin(piece))
+    return events
+
+
+def _usage(last: pb.ChatPiece) -> dict[str, object]:
+    return {"usage": usage(last.prompt_tokens, last.completion_tokens)}
+
+
+def _head(piece: pb.ChatPiece) -> dict[str, object]:
+    return {"system_fingerprint": str(VERSION.from_pb(piece.version))}
+
+
+def _origin(last: pb.ChatPiece) -> dict[str, object]:
+    """Extension field: the replica that answered, and its oldest and newest version if the weights changed."""
+    versions = sorted({str(VERSION.from_pb(one)) for one in (last.oldest_version, last.version)})
+    return {**_head(last), "headrace": {"replica": last.replica_id, "versions": versions}}
+
+
 def _refused(refusal: pb.ChatRefusal) -> ChatRefusedError:
     status, code, retry_s = _STATUS.get(refusal.kind, (500, "failed", 0))
-    return ChatRefusedError(status, refusal.reason, code, retry_s)
+    return ChatRefusedError(status, refusal.reason, code, retry_s=retry_s)
 
 
 def _as_json(refused: ChatRefusedError) -> JSONResponse:

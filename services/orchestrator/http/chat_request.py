@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo, field_validator
 
-from headrace.wire.api.error_reply import ChatErrorReply
+from headrace.wire.api.openai import ChatRefusedError
 from headrace.wire.json_text import read_strict
 from headrace.wire.v1 import rollout_pb2
 
@@ -14,19 +14,6 @@ MOST_BYTES = 8 * 1024 * 1024
 _MOST_STOPS = 16
 _LEAST_TEMPERATURE = 1e-6
 """Lower temperatures would overflow the scaled logits, and are treated as greedy."""
-
-
-class ChatRefusedError(Exception):
-    """A refused request, reported in OpenAI's error format."""
-
-    def __init__(self, status: int, message: str, code: str = "", retry_s: int = 0) -> None:
-        """`retry_s`: seconds for the Retry-After header; 0 = none."""
-        super().__init__(message)
-        self.status, self.message, self.code, self.retry_s = status, message, code, retry_s
-
-    def body(self) -> dict[str, object]:
-        """The JSON body of the response."""
-        return ChatErrorReply.of(self.status, self.message, self.code or None).model_dump()
 
 
 class StreamOptions(BaseModel):

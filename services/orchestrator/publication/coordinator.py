@@ -37,7 +37,7 @@ class PublicationCoordinator:
             state=state,
             registry=registry,
             clients=clients,
-            links=CollectiveGroups(clients),
+            groups=CollectiveGroups(clients),
             events=events,
             times=settings,
             proved={},
@@ -117,7 +117,7 @@ class PublicationCoordinator:
     async def forget_gone(self) -> None:
         """Closes the collective groups of replicas that are no longer alive."""
         living = {replica.replica_id for replica in self._context.registry.alive(time.monotonic())}
-        await self._context.links.keep_only(living, self._context.state.trainer.address)
+        await self._context.groups.keep_only(living, self._context.state.trainer.address)
 
     def engaged(self, replica: Replica) -> bool:
         """Whether the replica is in a publication now."""

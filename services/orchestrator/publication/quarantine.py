@@ -6,6 +6,7 @@ from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.wire.contracts import PolicyVersion
+from headrace.wire.contracts.codec import VERSION
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -34,7 +35,7 @@ class Quarantine:
 
     def judge(self, beat: pb.HeartbeatRequest, now: float) -> str:
         """Why the replica must disown the version that it reports; empty if it need not."""
-        version = PolicyVersion(incarnation=beat.version.incarnation, version=beat.version.version)
+        version = VERSION.from_pb(beat.version)
         known = self._orders.get(beat.replica_id)
         row = self._state.trainer.unproven.get(beat.replica_id, 0)
         if not version.incarnation or not self._registry.knows(beat.replica_id, beat.boot_id):

@@ -47,7 +47,7 @@ class PublicationContext:
     state: RunState
     registry: Registry
     clients: Clients
-    links: CollectiveGroups
+    groups: CollectiveGroups
     events: EventLog
     times: PublicationTable
     proved: dict[tuple[PolicyVersion, str], tuple[str, str]]
@@ -73,7 +73,9 @@ class PublicationSession:
         self._id = publication_id
         self._times = context.times
         self._version = PolicyVersion(incarnation=request.incarnation, version=request.version)
-        self._transfer = Transfer(context.state, context.clients, context.links, request, publication_id, context.times)
+        self._transfer = Transfer(
+            context.state, context.clients, context.groups, request, publication_id, context.times
+        )
         self._blameless: set[str] = set()
         """Replicas that missed a phase because the trainer was unavailable."""
         self._formats: dict[str, str] = {}

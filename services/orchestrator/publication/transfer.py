@@ -31,14 +31,14 @@ class Transfer:
         self,
         state: RunState,
         clients: Clients,
-        links: CollectiveGroups,
+        groups: CollectiveGroups,
         request: pb.PublishRequest,
         publication_id: str,
         times: PublicationTable,
     ) -> None:
         self._state = state
         self._clients = clients
-        self._links = links
+        self._groups = groups
         self._request = request
         self._id = publication_id
         self._times = times
@@ -56,7 +56,7 @@ class Transfer:
         trainer = self._state.trainer.address
         request = self._request
         try:
-            group = await self._links.take(
+            group = await self._groups.take(
                 replica,
                 trainer=trainer,
                 incarnation=request.incarnation,
@@ -71,7 +71,7 @@ class Transfer:
             await _both(sending, receiving)
             return receiving.result()
         except BaseException:
-            await self._links.drop(replica, trainer)
+            await self._groups.drop(replica, trainer)
             raise
 
     async def checksums(self, replica: Replica, layout: str) -> Sequence[TensorChecksum]:
@@ -96,7 +96,7 @@ class Transfer:
 
     async def _from_disk(self, replica: Replica) -> list[str]:
         # A replica that loads from disk leaves its group, if it was in one.
-        await self._links.drop(replica, self._state.trainer.address)
+        await self._groups.drop(replica, self._state.trainer.address)
         path = self._request.disk_path
         if not path:
             request = trainer_pb2.SaveWeightsRequest(version=self._request.version)

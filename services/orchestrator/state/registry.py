@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from headrace.services.orchestrator.state.bounds import MOST_PEERS, check_number, check_replica
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.v1 import common_pb2, message_pb2
+from headrace.wire.contracts.codec import VERSION
+from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 STATE_NAMES: dict[int, str] = {
@@ -137,7 +138,7 @@ class Registry:
         tokens = beat.generated_tokens - known.generated_tokens
         rate = tokens / seconds if seconds > 0 and tokens >= 0 else 0.0
         state: int = beat.state
-        version = PolicyVersion(incarnation=beat.version.incarnation, version=beat.version.version)
+        version = VERSION.from_pb(beat.version)
         if now - known.changed_at < _OVERTAKEN_S and state in PUBLISHABLE:
             state, version = known.state, known.version
         self._replicas[beat.replica_id] = replace(
@@ -240,7 +241,7 @@ class Registry:
                 pb.ReplicaPlace(
                     replica_id=one.replica_id,
                     address=one.address,
-                    version=message_pb2.PolicyVersion(incarnation=one.version.incarnation, version=one.version.version),
+                    version=VERSION.to_pb(one.version),
                     free_rows=one.free_rows,
                     takes=one.state == pb.REPLICA_STATE_SERVING and one.replica_id not in without,
                 )

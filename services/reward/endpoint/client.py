@@ -14,10 +14,9 @@ import httpx
 from headrace.services.reward import metrics
 from headrace.services.reward.endpoint.answers import read_answer
 from headrace.services.reward.endpoint.bans import Bans
-from headrace.services.reward.endpoint.errors import AddressForbiddenError, EndpointError, Kind
+from headrace.services.reward.endpoint.errors import EndpointError, Kind
 from headrace.services.reward.endpoint.request import RequestBudget, request_s
 from headrace.services.reward.endpoint.target import Target, read_target
-from headrace.services.reward.endpoint.transport import PinnedTransport, Resolve, SystemResolver
 from headrace.services.reward.scorer import Context
 from headrace.wire.errors import ConfigError
 from headrace.wire.lifecycle import wait_for
@@ -46,7 +45,6 @@ class Endpoint:
         concurrency: int,
         api_key_file: Path | None = None,
         ca_file: Path | None = None,
-        resolve: Resolve | None = None,
     ) -> None:
         """Raises ConfigError for a URL, key or certificate that cannot work or must not be used.
 
@@ -60,20 +58,18 @@ class Endpoint:
         attempt_s = attempt_s or deadline_s / 2
         self._attempt_s, self._deadline_s, self._retries = attempt_s, deadline_s, retries
         self._max_bytes, self._concurrency = max_bytes, concurrency
-        self._target = self._checked(url, context)
+        self._target = read_target(url, context.allow_hosts, self.what)
         self._key = _read_key(api_key_file, self._target, self.what)
-        self._system = SystemResolver() if resolve is None else None
-        self._transport = PinnedTransport(
-            self._target,
-            resolve or self._system or SystemResolver(),
-            _tls(ca_file, self.what),
-            connections=concurrency,
-            attempt_s=attempt_s,
-        )
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        self._http = httpx.AsyncClient(transport=self._transport, headers=headers, timeout=None, trust_env=False)
+        self._http = httpx.AsyncClient(
+            headers=headers,
+            timeout=None,
+            trust_env=False,
+            verify=_tls(ca_file, self.what),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=concurrency),
+        )
         self._slots = asyncio.Semaphore(concurrency)
         self._waiting = 0
         self._bans = Bans()
@@ -88,11 +84,11 @@ class Endpoint:
         yet is none: the endpoint may start after us.
         """
         try:
-            await wait_for(self._transport.look(), self._attempt_s, f"the address of {self._target.host}")
-        except AddressForbiddenError as error:
-            raise ConfigError(self._report_forbidden(error)) from None
-        except (httpx.ConnectError, TimeoutError) as error:
+            addresses = await wait_for(self._target.addresses(), self._attempt_s, f"the address of {self._target.host}")
+        except (OSError, TimeoutError) as error:
             log.warning("endpoint_not_found_yet", endpoint=self._label, url=self.url, error=str(error))
+        else:
+            self._target.check(addresses, self.what)
 
     @asynccontextmanager
     async def turn(self, errand: RequestBudget | None = None) -> AsyncIterator[float]:
@@ -155,8 +151,6 @@ class Endpoint:
     async def close(self) -> None:
         """Drops all connections."""
         await self._http.aclose()
-        if self._system is not None:
-            self._system.close()
 
     async def _try(self, path: str, content: bytes, seconds: float) -> object:
         begin = time.monotonic()
@@ -169,13 +163,9 @@ class Endpoint:
         except EndpointError as error:
             outcome = error.kind
             raise
-        except AddressForbiddenError as error:
-            outcome = "forbidden"
-            raise EndpointError("down", self._report_forbidden(error)) from error
         finally:
-            if outcome != "forbidden":  # `_report_forbidden` has counted it.
-                metrics.ENDPOINT_REQUESTS.labels(self._label, outcome).inc()
-                metrics.ENDPOINT_SECONDS.labels(self._label).observe(time.monotonic() - begin)
+            metrics.ENDPOINT_REQUESTS.labels(self._label, outcome).inc()
+            metrics.ENDPOINT_SECONDS.labels(self._label).observe(time.monotonic() - begin)
 
     async def _ask(self, path: str, content: bytes, seconds: float) -> object:
         scope = asyncio.timeout(seconds)
@@ -189,21 +179,6 @@ class Endpoint:
         except httpx.TransportError as error:
             kind: Kind = "down" if isinstance(error, httpx.ConnectError) else "busy"
             raise EndpointError(kind, f"{type(error).__name__} {error}".strip(), may_retry=True) from error
-
-    def _checked(self, url: str, context: Context) -> Target:
-        target = read_target(url, context.allow_hosts, self.what)
-        kind = None if target.address is None else target.why_forbidden(target.address)
-        if kind is not None:
-            self._target = target
-            raise ConfigError(self._report_forbidden(AddressForbiddenError(f"{target.host} is {kind} address")))
-        return target
-
-    def _report_forbidden(self, error: AddressForbiddenError) -> str:
-        """Logs and counts the refusal; returns the error text."""
-        metrics.ENDPOINT_REQUESTS.labels(self._label, "forbidden").inc()
-        log.warning("address_refused", endpoint=self._label, url=self.url, error=str(error))
-        entry = f"{self._target.host}:{self._target.port}"
-        return f"{self.what} at {self.url}: {error}: if you trust it, set reward.allow_hosts = [{entry!r}]"
 
 
 def _pause_s(tries: int) -> float:

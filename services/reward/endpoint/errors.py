@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from headrace.wire.errors import HeadraceError, TransientError
+from headrace.wire.errors import TransientError
 
 Kind = Literal["down", "busy", "refused", "bad_answer"]
-"""`down`: no request can be served: no connection, no such name, address not allowed, 401, 404, a redirect; 403, 405
+"""`down`: no request can be served: no connection, no such name, 401, 404, a redirect; 403, 405
 and 451 while no request has been served.
 `busy`: 429, 5xx, no answer in time, connection lost before the answer; after all retries.
 `refused`: another 4xx: this request is not taken, others may be; 403, 405 and 451 where others have been.
@@ -30,7 +30,3 @@ class EndpointError(TransientError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.kind, self.message)
-
-
-class AddressForbiddenError(HeadraceError):
-    """The name stands for an address that must not be called; nothing was sent."""

@@ -1,15 +1,11 @@
 """The child's side: `python -P -m headrace.services.reward.workers.child FD PARENT`. Its first frame is its order.
 
-It answers jobs one at a time, or (`fork`) loads once and forks children that do. What the function prints goes where
-stderr goes: the frames have a socket of their own.
+It answers jobs one at a time. What the function prints goes where stderr goes: the frames have a socket of their own.
 """
 
-import gc
 import importlib
-import json
 import os
 import resource
-import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -18,13 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headrace.services.reward.workers.frames import CLOSED, encode, receive
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.frames import CLOSED, encode, keep_from_forks, receive
 from headrace.wire.lifecycle import die_with_parent
 from headrace.wire.users_code import bug_of
 
 Function = Callable[[dict[str, object]], dict[str, object]]
-_REQUEST = 4096
 _OUR_CODE = Path(__file__).parents[1]
 
 
@@ -34,7 +29,7 @@ def main(fd: int, parent: int) -> None:
     if os.getppid() != parent:
         return
     connection = socket.socket(fileno=fd)
-    _keep_from_forks(connection)
+    keep_from_forks(connection)
     order = receive(connection)
     if order is None:
         return
@@ -44,10 +39,7 @@ def main(fd: int, parent: int) -> None:
         connection.sendall(encode({"error": _words(error)}))
         return
     connection.sendall(encode({"ready": True}))
-    if order["fork"]:
-        _fork_on_request(connection, function, order["memory_mb"])
-    else:
-        serve(connection, function, order["memory_mb"])
+    serve(connection, function, order["memory_mb"])
 
 
 def load(order: dict[str, Any]) -> Function:
@@ -70,16 +62,6 @@ def serve(connection: socket.socket, function: Function, memory_mb: int | None) 
             connection.sendall(answer(function, asked))
     except OSError:
         os._exit(CLOSED)  # Other descriptors may be gone with the socket: nothing can be tidied up.
-
-
-def _keep_from_forks(connection: socket.socket) -> None:
-    """What the function forks has no connection: it neither answers a second time nor hides the end of this process."""
-
-    def close() -> None:
-        with suppress(OSError):
-            os.close(connection.detach())
-
-    os.register_at_fork(after_in_child=close)
 
 
 def _address_space() -> int:
@@ -110,57 +92,6 @@ def _plain(value: Any) -> object:
         if isinstance(found, bool | int | float | str):
             return found
     raise TypeError(f"the result holds a {type(value).__module__}.{type(value).__name__}, which JSON cannot")
-
-
-def _fork_on_request(control: socket.socket, function: Function, memory_mb: int | None) -> None:
-    """One request at a time: `{"fork": true}` with a socket -> `{"pid"}`; `{"end": pid}` -> `{"status"}`."""
-    gc.collect()
-    gc.freeze()  # Else the children's collections would copy every page.
-    alive: set[int] = set()
-    try:
-        while True:
-            data, sockets, _, _ = socket.recv_fds(control, _REQUEST, 1)
-            if not data:
-                return
-            request = json.loads(data)
-            if "end" in request:
-                alive.discard(request["end"])
-                reply = {"status": _end(request["end"])}
-            else:
-                connection = socket.socket(fileno=sockets[0])
-                pid = os.fork()
-                if pid == 0:
-                    control.close()
-                    _be_forked(connection, function, memory_mb)
-                connection.close()
-                alive.add(pid)
-                reply = {"pid": pid}
-            control.sendall(encode(reply))
-    finally:
-        for pid in alive:
-            _end(pid)
-
-
-def _be_forked(connection: socket.socket, function: Function, memory_mb: int | None) -> None:
-    """Never returns into the parent's code."""
-    status = 1
-    try:
-        die_with_parent()
-        os.setsid()
-        _keep_from_forks(connection)
-        serve(connection, function, memory_mb)
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def _end(pid: int) -> int:
-    """Kills a forked child and its process group. It is not reaped before, so its number is no one else's."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _message(error: BaseException) -> str:

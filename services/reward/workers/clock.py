@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from headrace.services.reward.workers.process import WorkerChild
+from headrace.services.reward.workers.process import WorkerProcess
 from headrace.wire.errors import WaitTimeoutError
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ _SHORTEST_S = 0.02
 class CpuClock:
     """Processor time of a child from now on."""
 
-    def __init__(self, child: WorkerChild) -> None:
+    def __init__(self, child: WorkerProcess) -> None:
         self._child, self._before = child, child.cpu_s()
 
     def used_s(self) -> float | None:

@@ -23,10 +23,6 @@ class JobDiedError(WorkerError):
     """Its process died of it: out of memory, a crash in native code, an exit."""
 
 
-class JobLostError(WorkerError):
-    """Its process ended, and that was not the job's fault."""
-
-
 class JobStarvedError(WorkerError):
     """It got less processor time than its deadline allows, in many times that: the machine is too busy."""
 

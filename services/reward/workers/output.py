@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from headrace.services.reward import metrics
-from headrace.wire.host.child_pipe import ChildPipe
 from headrace.wire.telemetry import get_logger
 
 _CHUNK = 1 << 16
@@ -16,7 +15,6 @@ BURST = 1 << 20
 RATE = 4096.0
 """Bytes a second that it may print for ever: 350 MB a day."""
 _SAY_S = 60.0
-_LAST_WORDS_S = 1.0
 log = get_logger("reward.output")
 
 
@@ -35,33 +33,6 @@ class OutputBudget:
             return False
         self._left -= size
         return True
-
-
-class ChildOutput:
-    """The output of one process on its way into the log; a process that it leaves behind holds up nothing."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self.pipe = ChildPipe()
-        self._copying: asyncio.Task[None] | None = None
-
-    async def copy(self) -> None:
-        """Begins to copy."""
-        self._copying = asyncio.create_task(copy_output(await self.pipe.reader(), self._what))
-
-    async def end(self) -> None:
-        """Ends the copy, with the last words of a process that has ended; one that it left behind is heard no more."""
-        try:
-            if self._copying is not None:
-                await asyncio.wait({self._copying}, timeout=_LAST_WORDS_S)
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Ends the copy at once; idempotent."""
-        if self._copying is not None:
-            self._copying.cancel()
-        self.pipe.close()
 
 
 def write_to_log(piece: bytes) -> None:

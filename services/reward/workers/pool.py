@@ -1,7 +1,6 @@
 """A fixed number of children that take jobs. A child that passes the deadline is killed and replaced."""
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,16 +8,11 @@ from pathlib import Path
 from headrace.services.reward import metrics
 from headrace.services.reward.scorer import ScorerDownError
 from headrace.services.reward.workers.clock import CpuClock, within_cpu_s
-from headrace.services.reward.workers.errors import (
-    JobDiedError,
-    JobError,
-    JobLostError,
-    JobStarvedError,
-    JobTimeoutError,
-)
-from headrace.services.reward.workers.frames import ForeignFrameError, encode
-from headrace.services.reward.workers.process import DiedAtStartError, Order, Process, WorkerChild
+from headrace.services.reward.workers.errors import JobDiedError, JobError, JobStarvedError, JobTimeoutError
+from headrace.services.reward.workers.process import DiedAtStartError, Order, WorkerProcess
 from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.host.child import ended
+from headrace.wire.host.frames import ForeignFrameError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
 
@@ -49,25 +43,20 @@ class WorkerPool:
         arguments: Mapping[str, object] | None = None,
         path: Path | None = None,
         memory_mb: int | None = None,
-        fork: bool = False,
         start_s: float = 60.0,
     ) -> None:
         """`target` is `module:factory`: each child calls `factory(**arguments)` once, which returns the function.
 
         `path` comes last on the child's import path. `deadline_s` is for one job, from when a child takes it;
-        `start_s` for a child to load. `memory_mb` bounds what address space a loaded child may add. With `fork` the
-        target is loaded once, in a process that forks the children: a killed one is replaced in milliseconds, but what
-        the target loads must bear a fork (no threads, no device, no connections).
+        `start_s` for a child to load. `memory_mb` bounds what address space a loaded child may add.
         """
         self._what, self._processes = what, processes
         self._deadline_s, self._start_s = deadline_s, start_s
         folder = None if path is None else str(path)
-        self._order = Order(target=target, arguments=dict(arguments or {}), path=folder, memory_mb=memory_mb, fork=fork)
-        self._idle: asyncio.LifoQueue[WorkerChild | None] = asyncio.LifoQueue()
+        self._order = Order(target=target, arguments=dict(arguments or {}), path=folder, memory_mb=memory_mb)
+        self._idle: asyncio.LifoQueue[WorkerProcess | None] = asyncio.LifoQueue()
         """None = room for a child that is not there."""
-        self._alive: set[WorkerChild] = set()
-        self._parent: Process | None = None
-        self._starting = asyncio.Lock()
+        self._alive: set[WorkerProcess] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -90,8 +79,8 @@ class WorkerPool:
     async def run(self, job: Mapping[str, object]) -> dict[str, object]:
         """Waits for its turn (the caller bounds that), then no longer than the deadline.
 
-        Raises JobTimeoutError, JobDiedError and JobLostError (the child is replaced), JobError for what the function
-        raises, and ScorerDownError if no child can be started any more.
+        Raises JobTimeoutError and JobDiedError (the child is replaced), JobError for what the function raises, and
+        ScorerDownError if no child can be started any more.
         """
         return await self._run(job, fairly=False)
 
@@ -102,29 +91,27 @@ class WorkerPool:
         JobStarvedError for one whose child gets less processor time than the deadline in `PATIENCE` times as long.
         """
         for _ in range(1, self.TRIES):
-            with suppress(JobDiedError, JobLostError):
+            with suppress(JobDiedError):
                 return await self._run(job, fairly=True)
         return await self._run(job, fairly=True)
 
     async def _run(self, job: Mapping[str, object], *, fairly: bool) -> dict[str, object]:
-        try:
-            key = secrets.token_hex(8)
-            frame = encode({"key": key, "job": job})
-        except (TypeError, ValueError) as error:
-            raise JobError(type(error).__name__, str(error)) from error
         child = await self._turn()
         meter, keep, outcome = CpuClock(child), False, "cancelled"
         try:
-            result = await self._answer(child.ask(frame, key), meter if fairly else None)
+            result = await self._answer(child.run(job), meter if fairly else None)
             keep, outcome = True, "done"
             return result
         except JobError:
             keep, outcome = True, "raised"
             raise
+        except (TypeError, ValueError) as error:  # JSON cannot hold the job: nothing was sent.
+            keep, outcome = True, "raised"
+            raise JobError(type(error).__name__, str(error)) from error
         except WaitTimeoutError as error:
             outcome = "timeout"
             used = meter.used_s()
-            await child.end()
+            await child.kill()
             words = f"{self._what}: no answer within {self._deadline_s:g} s"
             if fairly and used is not None and used < self._deadline_s:
                 outcome = "starved"
@@ -134,14 +121,13 @@ class WorkerPool:
             raise JobTimeoutError(words, used) from error
         except ForeignFrameError as error:
             outcome = "died"
-            await child.end()
+            await child.kill()
             raise JobDiedError(
                 f"{self._what}: its process wrote into the connection to its service: {error}"
             ) from error
         except OSError as error:
-            words = f"{self._what}: its process {await child.end(_GRACE_S)}"
-            outcome = "lost" if child.is_lost else "died"
-            raise (JobLostError if child.is_lost else JobDiedError)(words) from error
+            outcome = "died"
+            raise JobDiedError(f"{self._what}: its process {ended(await child.kill(_GRACE_S))}") from error
         finally:
             metrics.WORKER_JOBS.labels(outcome).inc()
             if keep:
@@ -165,12 +151,10 @@ class WorkerPool:
         await wait_for(
             asyncio.gather(*(self._end(child, _GRACE_S) for child in list(self._alive))), _CLOSE_S, self._what
         )
-        if self._parent is not None:
-            await self._parent.end(_GRACE_S)
 
-    async def _turn(self) -> WorkerChild:
+    async def _turn(self) -> WorkerProcess:
         child = await self._idle.get()
-        if child is not None and child.is_ready:
+        if child is not None and child.is_quiet:
             return child
         new = None
         try:
@@ -184,7 +168,7 @@ class WorkerPool:
                 self._idle.put_nowait(None)
         return new
 
-    async def _replace(self, child: WorkerChild) -> None:
+    async def _replace(self, child: WorkerProcess) -> None:
         new = None
         try:
             await self._end(child)
@@ -194,36 +178,22 @@ class WorkerPool:
         finally:
             self._idle.put_nowait(new)
 
-    async def _end(self, child: WorkerChild, grace_s: float = 0.0) -> None:
+    async def _end(self, child: WorkerProcess, grace_s: float = 0.0) -> None:
         self._alive.discard(child)
         with suppress(WaitTimeoutError):
-            await child.end(grace_s)
+            await child.kill(grace_s)
 
-    async def _begin(self) -> WorkerChild:
+    async def _begin(self) -> WorkerProcess:
         """A child that has loaded. One that dies without a word is tried again, a few times."""
         reason = ""
         for attempt in range(_STARTS):
             if attempt:
                 await asyncio.sleep(_BACKOFF_S * 2**attempt)
             try:
-                child = await self._start()
+                child = await WorkerProcess.start(self._order, self._what, self._start_s)
             except DiedAtStartError as error:
                 reason = str(error)
                 continue
             self._alive.add(child)
             return child
         raise ConfigError(f"{reason}, {_STARTS} times in a row")
-
-    async def _start(self) -> WorkerChild:
-        if not self._order.fork:
-            return await Process.launch(self._order, self._what, self._start_s)
-        async with self._starting:
-            if self._parent is not None and not self._parent.is_ready:
-                await self._parent.end()
-                self._parent = None
-            if self._parent is None:
-                self._parent = await Process.launch(self._order, self._what, self._start_s)
-            try:
-                return await self._parent.fork()
-            except OSError as error:
-                raise DiedAtStartError(f"{self._what}: {error}") from error

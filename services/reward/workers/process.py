@@ -1,27 +1,20 @@
-"""One life of a child: started, asked, ended. A child either is a process of its own or was forked off one."""
+"""One life of a child: started, asked, ended."""
 
-import asyncio
-import json
 import os
-import signal
-import socket
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headrace.services.reward.workers.errors import JobError
-from headrace.services.reward.workers.frames import CLOSED, ForeignFrameError, encode, is_quiet, read
-from headrace.services.reward.workers.output import ChildOutput
+from headrace.services.reward.workers.output import copy_output
 from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.host.child import Child, ended
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.users_code import Bug
 
-_END_S = 10.0
-_CLOSED = "closed the connection to its service"
+_LAST_S = 1.0
+"""For a child to leave by itself, which has closed its socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,27 +28,14 @@ class Order:
     """Comes last on its import path."""
     memory_mb: int | None = None
     """Address space that it may add once it has loaded."""
-    fork: bool = False
-    """It forks children that answer jobs, rather than answering them itself."""
 
 
 class DiedAtStartError(ConfigError):
     """It died while it loaded, without a word: another try may go better."""
 
 
-class WorkerChild(ABC):
+class WorkerProcess(Child):
     """Answers jobs, one at a time."""
-
-    is_lost = False
-    """It ended through no fault of its job."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    @property
-    @abstractmethod
-    def pid(self) -> int:
-        """Its process id, and that of its process group."""
 
     def cpu_s(self) -> float | None:
         """Processor time that it has used; None where the system does not report it."""
@@ -65,188 +45,38 @@ class WorkerChild(ABC):
             return None
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether it lives, and waits for a job."""
-        return is_quiet(self._connection)
-
-    async def ask(self, job: bytes, key: str) -> dict[str, object]:
-        """The result; raises JobError, and ConnectionError if it dies. The caller bounds it.
-
-        Raises ForeignFrameError unless the answer has the job's `key`: the function can write into the socket, also
-        while it runs for another sample.
-        """
-        await asyncio.get_running_loop().sock_sendall(self._connection, job)
-        answer = await read(self._connection)
-        if answer.get("key") != key:
-            raise ForeignFrameError("what came answers no job, or another one")
+    async def run(self, job: Mapping[str, object]) -> dict[str, object]:
+        """The result; raises JobError, and what `ask` raises. The caller bounds it."""
+        answer = await self.ask({"job": job})
         if "error" in answer:
             bug = answer.get("bug")
             raise JobError(answer["error"], answer["message"], Bug(**bug) if bug else None)
         result: dict[str, object] = answer["result"]
         return result
 
-    @abstractmethod
-    async def end(self, grace_s: float = 0.0) -> str:
-        """Kills it and its process group, waits until it is gone, and returns how it ended. Idempotent.
-
-        With a grace it may leave by itself before.
-        """
-
-
-class Process(WorkerChild):
-    """A process of its own."""
-
-    def __init__(
-        self, connection: socket.socket, process: asyncio.subprocess.Process, what: str, output: ChildOutput
-    ) -> None:
-        super().__init__(connection)
-        self._process, self._what = process, what
-        self._output = output
-        self._turn = asyncio.Lock()
-
-    @property
-    def pid(self) -> int:
-        """Its process id, and that of its process group."""
-        return self._process.pid
-
     @classmethod
-    async def launch(cls, order: Order, what: str, deadline_s: float) -> "Process":
-        """Starts it and waits until it has loaded; raises ConfigError with its own words, or DiedAtStartError.
-
-        Must be called on the main thread: the kernel ties the child to the thread that started it.
-        """
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        command = (sys.executable, "-P", "-u", "-m", "headrace.services.reward.workers.child")
-        output = ChildOutput(what)
-        try:
-            with theirs:
-                process = await asyncio.create_subprocess_exec(
-                    *(*command, str(theirs.fileno()), str(os.getpid())),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=output.pipe.descriptor,
-                    stderr=output.pipe.descriptor,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
-        except BaseException:
-            ours.close()
-            output.close()
-            raise
-        finally:
-            output.pipe.handed_over()
-        child = cls(ours, process, what, output)
+    async def start(cls, order: Order, what: str, deadline_s: float) -> "WorkerProcess":
+        """A child that has loaded; raises ConfigError with its own words, or DiedAtStartError. On the main thread."""
+        child = cls(what)
+        words = (sys.executable, "-P", "-u", "-m", "headrace.services.reward.workers.child")
+        await child.launch(lambda fd: (*words, str(fd), str(os.getpid())), lambda printed: copy_output(printed, what))
         is_loaded = False
         try:
-            await output.copy()
             await wait_for(child._load(order), deadline_s, f"{what} to load")
             is_loaded = True
         except WaitTimeoutError as error:
             raise ConfigError(f"{what}: it has not loaded within {deadline_s:g} s") from error
         finally:
             if not is_loaded:
-                await child.end()
+                await child.kill()
         return child
 
     async def _load(self, order: Order) -> None:
         try:
-            await asyncio.get_running_loop().sock_sendall(self._connection, encode(asdict(order)))
-            answer = await read(self._connection)
+            await self.send(asdict(order))
+            answer = await self.read()
         except ConnectionError as error:
-            raise DiedAtStartError(f"{self._what}: its process {await self.end()} while it loaded") from error
+            how = ended(await self.kill(_LAST_S))
+            raise DiedAtStartError(f"{self._what}: its process {how} while it loaded") from error
         if "error" in answer:
             raise ConfigError(f"{self._what}: {answer['error']}")
-
-    async def fork(self) -> "Forked":
-        """A child off it; raises OSError if it has died itself."""
-        task = asyncio.ensure_future(self._fork())
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_abandon)
-            raise
-
-    async def reap(self, pid: int) -> int:
-        """Ends a child that was forked off it; returns its exit status."""
-        reply = await asyncio.shield(asyncio.ensure_future(self._request({"end": pid})))
-        status: int = reply["status"]
-        return status
-
-    async def _fork(self) -> "Forked":
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        try:
-            with theirs:
-                reply = await self._request({"fork": True}, theirs)
-        except BaseException:
-            ours.close()
-            raise
-        return Forked(ours, self, reply["pid"])
-
-    async def _request(self, request: Mapping[str, object], *sockets: socket.socket) -> dict[str, Any]:
-        """Never cancelled in the middle: no later request may read this one's answer."""
-        async with self._turn:
-            # A few bytes to a process that has read all earlier ones: this cannot block.
-            fds = [item.fileno() for item in sockets]
-            socket.send_fds(self._connection, [json.dumps(request).encode()], fds)
-            return await wait_for(read(self._connection), _END_S, f"{self._what} to fork or end a child")
-
-    async def end(self, grace_s: float = 0.0) -> str:
-        """Closes its socket, on which it exits; kills its process group, after the grace if there is one."""
-        self._connection.close()
-        words = ""
-        if grace_s:
-            with suppress(WaitTimeoutError):
-                await wait_for(self._process.wait(), grace_s, f"{self._what} to leave")
-            words = _CLOSED if self._process.returncode is None else ""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        status = await wait_for(self._process.wait(), _END_S, f"{self._what} to die")
-        await self._output.end()
-        return words or ended(status)
-
-
-class Forked(WorkerChild):
-    """Forked off a process that has loaded: there in a millisecond."""
-
-    def __init__(self, connection: socket.socket, parent: Process, pid: int) -> None:
-        super().__init__(connection)
-        self._parent, self._pid = parent, pid
-        self._end = ""
-
-    @property
-    def pid(self) -> int:
-        """Its process id, and that of its process group."""
-        return self._pid
-
-    def leave(self) -> None:
-        """Makes it exit by itself, soon."""
-        self._connection.close()
-
-    async def end(self, grace_s: float = 0.0) -> str:
-        """Its parent kills it, and at once: a parent cannot mistake another process for it."""
-        if not self._end:
-            self._connection.close()
-            try:
-                self._end = ended(await self._parent.reap(self._pid))
-            except OSError:  # The parent has died, and it with its parent.
-                self.is_lost = True
-                self._end = "died with the process that it was forked off"
-        return self._end
-
-
-def _abandon(task: "asyncio.Future[Forked]") -> None:
-    """Closed, it leaves."""
-    if not task.cancelled() and task.exception() is None:
-        task.result().leave()
-
-
-def ended(status: int) -> str:
-    """How a process ended, for people."""
-    if status == CLOSED:
-        return _CLOSED
-    if status >= 0:
-        return f"exited with status {status}"
-    name = signal.Signals(-status).name
-    return f"was killed by {name}" + (" (out of memory?)" if status == -signal.SIGKILL else "")

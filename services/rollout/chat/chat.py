@@ -29,11 +29,11 @@ from headrace.services.rollout.engines.protocol import (
 from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.states import ReplicaState
 from headrace.wire.contracts import FinishReason, PolicyVersion, Sampling, rollout_seed
+from headrace.wire.contracts.codec import VERSION
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError, TransientError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.telemetry import get_logger
-from headrace.wire.v1 import message_pb2
 from headrace.wire.v1 import rollout_pb2 as pb
 
 if TYPE_CHECKING:
@@ -221,8 +221,8 @@ class ChatService:
             finish_reason=reason,
             prompt_tokens=len(answer.prompt),
             completion_tokens=len(answer.tokens),
-            oldest_version=_version(answer.versions[0]),
-            version=_version(answer.versions[-1]),
+            oldest_version=VERSION.to_pb(answer.versions[0]),
+            version=VERSION.to_pb(answer.versions[-1]),
             replica_id=self._replica_id,
         )
 
@@ -239,7 +239,3 @@ def _sampling(request: pb.ChatRequest, size: int) -> Sampling:
         stop_token_ids=tuple(request.stop_token_ids),
         greedy=greedy,
     )
-
-
-def _version(version: PolicyVersion) -> message_pb2.PolicyVersion:
-    return message_pb2.PolicyVersion(incarnation=version.incarnation, version=version.version)

@@ -11,8 +11,9 @@ from headrace.services.rollout.engines.protocol import Engine
 from headrace.services.rollout.replica.gate import Gate
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.states import ReplicaState
-from headrace.services.rollout.service import WIRE_STATES, version_to_pb
+from headrace.services.rollout.service import WIRE_STATES
 from headrace.wire.access.roles import Role
+from headrace.wire.contracts.codec import VERSION
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
 from headrace.wire.lifecycle import wait_for
 from headrace.wire.outage import Outage
@@ -143,7 +144,7 @@ class Heartbeat:
             replica_id=self._identity.replica_id,
             boot_id=self._identity.boot_id,
             state=WIRE_STATES[self._generator.state],
-            version=version_to_pb(self._gate.version),
+            version=VERSION.to_pb(self._gate.version),
             in_flight_groups=self._generator.in_flight,
             in_flight_rollouts=stats.rollouts,
             waiting_share=share,

@@ -26,8 +26,8 @@ from headrace.services.rollout.replica.states import ReplicaState
 from headrace.wire.contracts import FinishReason, Sampling
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.checks import check_ids
+from headrace.wire.contracts.codec import FINISH_TO_PB, SAMPLING, SPAN
 from headrace.wire.contracts.messages import TokenIds
-from headrace.wire.contracts.sampling_codec import FINISH_TO_PB, sampling_from_pb, spans_to_pb
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError, WaitTimeoutError
 from headrace.wire.v1 import rollout_pb2 as pb
 
@@ -70,7 +70,7 @@ class TurnSampler:
             token_ids=ids_to_bytes(completion.token_ids),
             logprobs=floats_to_bytes(completion.logprobs),
             finish_reason=FINISH_TO_PB[completion.finish_reason],
-            spans=spans_to_pb(completion.spans),
+            spans=map(SPAN.to_pb, completion.spans),
             replica_id=self._replica_id,
             engine_s=seconds,
             cached_tokens=completion.cached_tokens,
@@ -184,4 +184,4 @@ def _checked(request: pb.SampleRequest) -> tuple[TokenIds, Sampling]:
         raise ContractError(
             "bad_deadline", f"{request.rollout_id}: deadline_s is {request.deadline_s}, must be above 0"
         )
-    return context, sampling_from_pb(request.sampling)
+    return context, SAMPLING.from_pb(request.sampling)

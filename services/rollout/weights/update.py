@@ -18,6 +18,7 @@ from headrace.services.rollout.replica.states import PUBLISHABLE, ReplicaState
 from headrace.services.rollout.weights.proof import InstallProof, WeightProof
 from headrace.services.rollout.weights.session import UpdateSession
 from headrace.wire.contracts import PolicyVersion
+from headrace.wire.contracts.codec import VERSION
 from headrace.wire.errors import ContractError, FencedError, HeadraceError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.telemetry import get_logger
@@ -201,7 +202,7 @@ class Updates:
         publication that nothing real has begun must not keep out those that follow.
         """
         if answer.HasField("disown"):
-            version = PolicyVersion(incarnation=answer.disown.incarnation, version=answer.disown.version)
+            version = VERSION.from_pb(answer.disown)
             await self._disown_served(version, answer.disown_reason)
         if answer.incarnation and self._session is None:
             self._incarnation = min(self._incarnation, answer.incarnation)

@@ -11,7 +11,7 @@ from beartype import beartype
 from jaxtyping import Bool, Float, Int, jaxtyped
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.names import AGGREGATIONS
+from headrace.services.trainer.algorithms.names import Aggregation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,9 @@ class StepCounts:
 
 
 @jaxtyped(typechecker=beartype)
-def rollout_weights(lengths: Int[Tensor, " rollouts"], *, mode: str, counts: StepCounts) -> Float[Tensor, " rollouts"]:
+def rollout_weights(
+    lengths: Int[Tensor, " rollouts"], *, mode: Aggregation, counts: StepCounts
+) -> Float[Tensor, " rollouts"]:
     """Weight of each token of each rollout; `lengths` are trained tokens a rollout. float64."""
     ones = torch.ones(len(lengths), dtype=torch.float64, device=lengths.device)
     match mode:
@@ -41,8 +43,6 @@ def rollout_weights(lengths: Int[Tensor, " rollouts"], *, mode: str, counts: Ste
             return ones / counts.rollouts
         case "seq-mean-token-sum-norm":
             return ones / (counts.rollouts * counts.norm_length)
-        case _:
-            raise ValueError(f"aggregation {mode!r} is not one of {', '.join(AGGREGATIONS)}")
 
 
 @jaxtyped(typechecker=beartype)
@@ -50,7 +50,7 @@ def aggregate(
     per_token: Float[Tensor, " tokens"],
     lengths: Int[Tensor, " rollouts"],
     *,
-    mode: str,
+    mode: Aggregation,
     counts: StepCounts,
     kept: Bool[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, ""]:

@@ -1,13 +1,13 @@
 """What an algorithm is to the training step: an estimate of advantages, and a loss from logprobs. Pure functions.
 
-The parts are declared in `parts/`; a recipe chooses among them and sets their values. Imports no torch.
+`registry.py` declares the parts; a recipe chooses among them and sets their values. Imports no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -45,7 +45,8 @@ class Signals:
     Two groups, of two rollouts and of one, and GRPO's advantage of each of their six tokens:
 
     >>> import torch
-    >>> from headrace.services.trainer.algorithms.parts.baselines import Normalization, group
+    >>> from headrace.services.trainer.algorithms.advantages.baselines import group
+    >>> from headrace.services.trainer.algorithms.options import Normalization
     >>> signals = Signals(
     ...     rewards=torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64), group_sizes=(2, 1), baselines=None,
     ...     lengths=torch.tensor([3, 2, 1]), truncated=torch.zeros(3, dtype=torch.bool),
@@ -73,6 +74,12 @@ class Signals:
     old: Float[Tensor, " tokens"] | None = None
     reference: Float[Tensor, " tokens"] | None = None
     """Logprobs under the reference."""
+    columns: tuple[Mapping[str, Any], ...] = ()
+    """[groups] The other columns of each prompt's row in the data, such as a difficulty: JSON values.
+
+    Empty, or of rows without any, where the signals are made up: by a test, and at the start to check a function of
+    your own. Read them with `get` and a default.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,6 @@ def micro_batches(
     `parts`, one number a row, is given where a row stands for several that stay together: `lengths` are then those of
     the longest of them.
     """
-    if token_budget < 1:
-        raise ValueError(f"token_budget is {token_budget}, must be at least 1")
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     before = [0, *itertools.accumulate(parts[row] if parts else 1 for row in order)]
     count = len(order)

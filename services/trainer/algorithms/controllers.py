@@ -9,23 +9,17 @@ def adapted_kl_coef(coef: float, *, kl: float, target: float, horizon: float, ro
     coef (1 + clip(kl / target - 1, -0.2, 0.2) rollouts / horizon): Ziegler et al. (arXiv 1909.08593); target and kl
     in nats, horizon in rollouts (verl and OpenRLHF: 10,000). A KL that is not finite changes nothing.
     """
-    if target <= 0 or horizon <= 0:
-        raise ValueError(f"target is {target} and horizon {horizon}: both must be above 0")
     if not math.isfinite(kl):
         return coef
     error = min(max(kl / target - 1, -0.2), 0.2)
     return max(coef * (1 + error * rollouts / horizon), 0.0)
 
 
-def adapted_entropy_coef(
-    coef: float, *, entropy: float, target: float, step: float, high: float, low: float = 0.0
-) -> float:
+def adapted_entropy_coef(coef: float, *, entropy: float, target: float, step: float, high: float) -> float:
     """The entropy coefficient after a step of mean entropy `entropy`: up by `step` at or below `target`, else down.
 
-    TRL's rule (step 0.005), kept within `low` and `high`. Nats. An entropy that is not finite changes nothing.
+    TRL's rule (step 0.005), kept within 0 and `high`. Nats. An entropy that is not finite changes nothing.
     """
-    if step < 0 or low > high:
-        raise ValueError(f"step is {step}, low {low}, high {high}: step must be at least 0 and low at most high")
     if not math.isfinite(entropy):
         return coef
-    return min(max(coef + (step if entropy <= target else -step), low), high)
+    return min(max(coef + (step if entropy <= target else -step), 0.0), high)

@@ -9,19 +9,16 @@ token weights, with rejection by the geometric mean. Trap: with top-p, top-k or 
 renormalized and the trainer's are not; what was cut away leaks into rho.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
-from beartype import beartype
-from jaxtyping import Bool, Float, Int, jaxtyped
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from headrace.services.trainer.algorithms.algorithm import PolicyTokens
 from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, log_ratios
-from headrace.services.trainer.algorithms.names import OUTSIDE, WEIGHTS
-from headrace.services.trainer.algorithms.segments import segment_max, segment_mean, segment_sum, spread
-
-REJECTIONS = ("none", "geometric", "sequence", "k2", "k2-sum", "k2-max", "k3", "k3-sum", "k3-max")
+from headrace.services.trainer.algorithms.options import CorrectionTable
+from headrace.services.trainer.algorithms.segments import segment_mean, segment_sum, spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,95 +30,48 @@ class Correction:
     kept: Bool[Tensor, " tokens"]
 
 
-@jaxtyped(typechecker=beartype)
-def correct(
-    old: Float[Tensor, " tokens"],
-    behaviour: Float[Tensor, " tokens"],
-    lengths: Int[Tensor, " rollouts"],
-    *,
-    weight: str = "none",
-    cap: float = math.inf,
-    floor: float = 0.0,
-    outside: str = "truncate",
-    reject: str = "none",
-    reject_low: float = 0.0,
-    reject_high: float = math.inf,
-) -> Correction:
-    """Weights by `weight` (one of `WEIGHTS`), bounded to [floor, cap], and rollouts dropped by `reject`.
+def correct(tokens: PolicyTokens, behaviour: Float[Tensor, " tokens"], table: CorrectionTable) -> Correction:
+    """Weights by `table.weight`, bounded to [floor, cap], and rollouts dropped by `table.reject` and `opsm_delta`.
 
-    `weight`: of each token, or one for the whole rollout: the product of its tokens' rho or their geometric mean.
-    `outside` the bounds a weight is cut to them (truncated importance sampling, TIS) or its tokens are masked (MIS;
-    with token weights within [0.5, 5] it is IcePop). `reject` (one of `REJECTIONS`) drops a rollout whose measure is
-    outside [reject_low, reject_high]: the geometric mean or the product of its rho, or the mean (plain), sum or
-    maximum of k2 = log(rho)^2 / 2 or k3 = rho - 1 - log(rho). Settings in use: token TIS cap 2 (verl), MIS by
-    sequence cap 3 (TRL), geometric rejection within [0.999, 1.001] (verl), with token weights: seq-mask-tis (NeMo RL).
+    Outside the bounds a weight is cut to them (truncated importance sampling, TIS) or its tokens are masked (MIS; with
+    token weights within [0.5, 5] it is IcePop). A rollout is dropped where its measure is outside [reject_low,
+    reject_high]: the geometric mean of its rho, or the mean of k2 = log(rho)^2 / 2 or k3 = rho - 1 - log(rho).
+    Settings in use: token TIS cap 2 (verl), MIS by sequence cap 3 (TRL), geometric rejection within [0.999, 1.001]
+    (verl), with token weights: seq-mask-tis (NeMo RL).
+
+    Off-policy sequence masking (DeepSeek-V3.2) drops tokens of A < 0 in a rollout that drifted by more than
+    `opsm_delta`: the mean of behaviour - old, nats. TRL suggests 0.5, slime ships 1e-4.
     """
-    _check(weight=weight, outside=outside, reject=reject, cap=cap, floor=floor)
-    log_rho = log_ratios(old, behaviour).detach()
-    raw = _raw_weights(log_rho, lengths, weight)
-    kept = torch.ones_like(raw, dtype=torch.bool)
-    if weight != "none" and outside == "mask":
-        kept = (raw >= floor) & (raw <= cap)
-    elif weight != "none":
-        raw = raw.clamp(floor, cap)
-    if reject != "none":
-        measure = _measure(log_rho, lengths, reject)
-        kept = kept & spread((measure >= reject_low) & (measure <= reject_high), lengths)
-    return Correction(weights=raw.masked_fill(~kept, 0.0), kept=kept)
+    log_rho = log_ratios(tokens.old, behaviour).detach()
+    weights = _raw_weights(log_rho, tokens.lengths, table)
+    kept = torch.ones_like(weights, dtype=torch.bool)
+    if table.weight != "none" and table.outside == "mask":
+        kept = (weights >= table.floor) & (weights <= table.cap)
+    elif table.weight != "none":
+        weights = weights.clamp(table.floor, table.cap)
+    if table.reject != "none":
+        measure = _measure(log_rho, tokens.lengths, table)
+        kept = kept & spread((measure >= table.reject_low) & (measure <= table.reject_high), tokens.lengths)
+    if table.opsm_delta:
+        drift = segment_mean((behaviour - tokens.old).detach(), tokens.lengths)
+        kept = kept & ((tokens.advantages >= 0) | spread(drift <= table.opsm_delta, tokens.lengths))
+    return Correction(weights=weights.masked_fill(~kept, 0.0), kept=kept)
 
 
-@jaxtyped(typechecker=beartype)
-def opsm_kept(
-    logprobs: Float[Tensor, " tokens"],
-    behaviour: Float[Tensor, " tokens"],
-    advantages: Float[Tensor, " tokens"],
-    lengths: Int[Tensor, " rollouts"],
-    *,
-    delta: float,
-) -> Bool[Tensor, " tokens"]:
-    """Off-policy sequence masking (DeepSeek-V3.2): False where A < 0 in a rollout that drifted by more than `delta`.
-
-    The drift is the mean of behaviour - `logprobs` over the rollout, nats; `logprobs` are the current policy's (the
-    paper, TRL) or the proximal one's. TRL suggests a delta of 0.5, slime ships 1e-4.
-    """
-    drift = segment_mean((behaviour - logprobs).detach(), lengths)
-    return (advantages >= 0) | spread(drift <= delta, lengths)
-
-
-def _check(*, weight: str, outside: str, reject: str, cap: float, floor: float) -> None:
-    for name, value, names in (
-        ("weight", weight, WEIGHTS),
-        ("outside", outside, OUTSIDE),
-        ("reject", reject, REJECTIONS),
-    ):
-        if value not in names:
-            raise ValueError(f"{name} {value!r} is not one of {', '.join(names)}")
-    if not 0 <= floor <= cap or cap == 0:
-        raise ValueError(f"floor is {floor} and cap {cap}: floor must be at least 0 and at most cap, and cap above 0")
-
-
-def _raw_weights(log_rho: Tensor, lengths: Tensor, weight: str) -> Tensor:
-    match weight:
+def _raw_weights(log_rho: Tensor, lengths: Tensor, table: CorrectionTable) -> Tensor:
+    match table.weight:
         case "token":
             return log_rho.exp()
         case "sequence":
-            return spread(_bounded_exp(segment_sum(log_rho, lengths)), lengths)
+            return spread(segment_sum(log_rho, lengths).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp(), lengths)
         case "geometric":
             return spread(segment_mean(log_rho, lengths).exp(), lengths)
-        case _:
+        case "none":
             return torch.ones_like(log_rho)
 
 
-def _measure(log_rho: Tensor, lengths: Tensor, reject: str) -> Tensor:
+def _measure(log_rho: Tensor, lengths: Tensor, table: CorrectionTable) -> Tensor:
     """Returns one number for each rollout."""
-    if reject == "geometric":
+    if table.reject == "geometric":
         return segment_mean(log_rho, lengths).exp()
-    if reject == "sequence":
-        return _bounded_exp(segment_sum(log_rho, lengths))
-    kind, _, over = reject.partition("-")
-    per_token = log_rho.square() / 2 if kind == "k2" else log_rho.expm1() - log_rho
-    return {"": segment_mean, "sum": segment_sum, "max": segment_max}[over](per_token, lengths)
-
-
-def _bounded_exp(log_values: Tensor) -> Tensor:
-    return log_values.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    return segment_mean(log_rho.square() / 2 if table.reject == "k2" else log_rho.expm1() - log_rho, lengths)

@@ -10,7 +10,7 @@ from beartype import beartype
 from jaxtyping import Float, jaxtyped
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.names import KL_ESTIMATORS
+from headrace.services.trainer.algorithms.names import KlEstimator
 
 DIFFERENCE_LIMIT = 20.0
 K3_LIMIT = 10.0
@@ -22,18 +22,16 @@ def kl_per_token(
     logprobs: Float[Tensor, " tokens"],
     reference_logprobs: Float[Tensor, " tokens"],
     *,
-    estimator: str,
+    estimator: KlEstimator,
     ratio: Float[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, " tokens"]:
-    """The estimate named by `estimator` (one of `KL_ESTIMATORS`), differentiable in `logprobs`.
+    """The estimate named by `estimator`, differentiable in `logprobs`.
 
     `ratio` = policy / the policy that sampled the tokens makes it unbiased on stale tokens (DeepSeek-V3.2; TRL's
     use_bias_correction_kl, slime's use-unbiased-kl). Whether it carries its gradient decides what is unbiased: with
     k1, k3 and abs it does, for the gradient of E_old[r k] = E_policy[k] is the KL's only if r is part of it (k1 and
     k3 then become right as losses); with k2, k1+ and k3+, whose gradient is right by itself, it is a constant weight.
     """
-    if estimator not in KL_ESTIMATORS:
-        raise ValueError(f"KL estimator {estimator!r} is not one of {', '.join(KL_ESTIMATORS)}")
     difference = (logprobs - reference_logprobs.detach()).clamp(-DIFFERENCE_LIMIT, DIFFERENCE_LIMIT)
     if estimator.endswith("+"):
         k2 = _estimate(difference, "k2")

@@ -48,8 +48,6 @@ def token_logprobs(
     With `fp32_head` the logits of bfloat16 inputs are not rounded to bfloat16 (the weight is, as an engine's); the
     gradient's own products stay in the dtype of `hidden`.
     """
-    if chunk < 0:
-        raise ValueError(f"chunk is {chunk}, must not be negative")
     chunk = logprob_chunk(chunk, head.device.type)
     scored = _ChunkedLogprobs.apply(hidden, head, targets, temperature, chunk, fp32_head)  # type: ignore[no-untyped-call]
     return TokenScores(*scored)

@@ -11,47 +11,16 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.services.trainer.algorithms.parts.part import AdvantagePart, Need, PartOptions, PolicyLossPart, no_problem
+from headrace.services.trainer.algorithms.algorithm import Estimate, PolicyLoss, PolicyTokens, Signals
 from headrace.wire.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headrace.services.trainer.algorithms.algorithm import Estimate, PolicyLoss, PolicyTokens, Signals
-    from headrace.services.trainer.algorithms.parts.part import Estimator, LossFunction
-
-_WHAT = "a function of your own"
-
 
 def is_own(name: str) -> bool:
     """Whether a key names a function of the user's own rather than a declared part."""
     return ":" in name
-
-
-def own_advantage(target: str, needs: Need, *, token_rewards: bool) -> AdvantagePart:
-    """The estimator `module:function`, which is imported when it is bound."""
-    return AdvantagePart(
-        name=target,
-        options=PartOptions,
-        what=_WHAT,
-        notes="",
-        problem=no_problem,
-        bind=lambda _values: _checked_estimator(target, returns=Need.CRITIC in needs),
-        needs=needs,
-        token_rewards=token_rewards,
-    )
-
-
-def own_loss(target: str) -> PolicyLossPart:
-    """The policy loss `module:function`, which is imported when it is bound."""
-    return PolicyLossPart(
-        name=target,
-        options=PartOptions,
-        what=_WHAT,
-        notes="",
-        problem=no_problem,
-        bind=lambda _values: _checked_loss(target),
-    )
 
 
 def import_function(target: str) -> Callable[..., object]:
@@ -74,9 +43,8 @@ def import_function(target: str) -> Callable[..., object]:
     return function
 
 
-def _checked_estimator(target: str, *, returns: bool) -> Estimator:
-    from headrace.services.trainer.algorithms.algorithm import Estimate
-
+def checked_estimator(target: str, *, returns: bool) -> Callable[[Signals], Estimate]:
+    """The estimator `target`; `returns`: it must give them."""
     function = import_function(target)
 
     def estimate(signals: Signals) -> Estimate:
@@ -92,9 +60,8 @@ def _checked_estimator(target: str, *, returns: bool) -> Estimator:
     return estimate
 
 
-def _checked_loss(target: str) -> LossFunction:
-    from headrace.services.trainer.algorithms.algorithm import PolicyLoss
-
+def checked_loss(target: str) -> Callable[[PolicyTokens], PolicyLoss]:
+    """The policy loss `target`."""
     function = import_function(target)
 
     def policy_loss(tokens: PolicyTokens) -> PolicyLoss:
@@ -115,8 +82,7 @@ def _called(target: str, function: Callable[..., object], argument: object) -> o
     try:
         return function(argument)
     except Exception as error:  # The user's code may raise anything.
-        name = type(argument).__name__
-        raise ConfigError(f"{target}({name}): {_where(error)}{type(error).__name__}: {error}") from error
+        raise ConfigError(f"{target}: {_where(error)}{type(error).__name__}: {error}") from error
 
 
 def _check(target: str, name: str, value: object, tokens: int, *, finite: bool = True) -> None:

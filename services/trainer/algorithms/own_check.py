@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import Estimate, PolicyLoss, PolicyTokens, Signals
-from headrace.services.trainer.algorithms.parts.part import Need
+from headrace.services.trainer.algorithms.registry import Need
 from headrace.wire.errors import ConfigError
 
 _MOST_TOKENS = 1 << 20
@@ -107,6 +107,7 @@ def made_signals(needs: Need, shape: BatchShape, *, penalties: bool) -> Signals:
         values=numbers() if Need.CRITIC in needs else None,
         old=numbers() if Need.OLD_LOGPROBS in needs else None,
         reference=numbers() if Need.REFERENCE in needs else None,
+        columns=({},) * shape.groups,
     )
 
 

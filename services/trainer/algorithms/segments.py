@@ -26,15 +26,6 @@ def segment_mean(values: Float[Tensor, " tokens"], lengths: Int[Tensor, " rollou
 
 
 @jaxtyped(typechecker=beartype)
-def segment_max(values: Float[Tensor, " tokens"], lengths: Int[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
-    """Largest of each rollout's tokens; 0 for an empty one. Not differentiable."""
-    if len(values) == 0:
-        return values.new_zeros(len(lengths))
-    largest = torch.segment_reduce(values.detach(), "max", lengths=lengths, initial=float("-inf"))
-    return largest.masked_fill(lengths == 0, 0.0)
-
-
-@jaxtyped(typechecker=beartype)
 def spread(values: Shaped[Tensor, " rollouts"], lengths: Int[Tensor, " rollouts"]) -> Shaped[Tensor, " tokens"]:
     """Each rollout's value, once for each of its tokens."""
     return values.repeat_interleave(lengths)

@@ -1,17 +1,17 @@
 """What cannot work in `[algorithm]` and `[critic]`: each check gives the reason and the way out, or None."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headrace.services.trainer.algorithms.own import is_own
-from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, Need
 from headrace.services.trainer.algorithms.recipes import recipes
+from headrace.services.trainer.algorithms.registry import ADVANTAGES, Need
+from headrace.services.trainer.config.keys import AlgorithmKeys, CriticTable
 
-if TYPE_CHECKING:
-    from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+LARGEST_SEQUENCE_CLIP = 0.05
+"""The mean log-ratio of a sequence moves by thousandths: a clip beyond this never acts."""
 
 
-def _correction(table: "AlgorithmTable") -> str | None:
+def _correction(table: AlgorithmKeys) -> str | None:
     if table.correction.on and table.anchor == "behaviour":
         return (
             "correction together with anchor = 'behaviour' (bypass) would correct the same gap twice: the ratio is "
@@ -20,12 +20,19 @@ def _correction(table: "AlgorithmTable") -> str | None:
     return None
 
 
-def _parts(table: "AlgorithmTable") -> str | None:
-    """What the chosen parts themselves refuse."""
-    return table.estimator.problem(table) or table.loss.problem(table)
+def _sequence_clip(table: AlgorithmKeys) -> str | None:
+    """A PPO-sized clip is the trap of GSPO: most libraries' default, and it never fires."""
+    largest = max(table.clip_low, table.clip_high)
+    if table.policy_loss not in ("gspo", "gspo_token") or largest <= LARGEST_SEQUENCE_CLIP:
+        return None
+    return (
+        f"clip_low = {table.clip_low:g} and clip_high = {table.clip_high:g} are of PPO's size: the ratio of whole "
+        f"sequences moves by thousandths, so they would never clip; the paper's are 0.0003 and 0.0004 "
+        f"(at most {LARGEST_SEQUENCE_CLIP:g} is accepted)"
+    )
 
 
-def _own(table: "AlgorithmTable") -> str | None:
+def _own(table: AlgorithmKeys) -> str | None:
     if table.needs and not is_own(table.advantage):
         return f"needs is for an advantage of your own: {table.advantage!r} declares what it needs; leave it out"
     if table.path is not None and not table.own_functions:
@@ -33,7 +40,7 @@ def _own(table: "AlgorithmTable") -> str | None:
     return None
 
 
-def _reference(table: "AlgorithmTable") -> str | None:
+def _reference(table: AlgorithmKeys) -> str | None:
     if table.reference_reset_every and table.reference == "adapters_off":
         return (
             "reference_reset_every needs reference = 'frozen': adapters switched off are always the model of the start"
@@ -43,7 +50,7 @@ def _reference(table: "AlgorithmTable") -> str | None:
     return None
 
 
-def _kl(table: "AlgorithmTable") -> str | None:
+def _kl(table: AlgorithmKeys) -> str | None:
     if not table.kl_coef:
         return None
     if table.kl_in == "reward" and not table.estimator.token_rewards:
@@ -59,7 +66,7 @@ def _kl(table: "AlgorithmTable") -> str | None:
     return None
 
 
-def _adaptive(table: "AlgorithmTable") -> str | None:
+def _adaptive(table: AlgorithmKeys) -> str | None:
     if table.kl_target and not table.kl_coef:
         return "kl_target adapts kl_coef, which is 0: give it a first value, such as 0.01"
     if table.entropy_target and table.entropy_coef > table.entropy_max:
@@ -67,7 +74,7 @@ def _adaptive(table: "AlgorithmTable") -> str | None:
     return None
 
 
-def _of_critic(table: "AlgorithmTable") -> str | None:
+def _of_critic(table: AlgorithmKeys) -> str | None:
     if table.lam_alpha and "lam_alpha" not in table.estimator.keys:
         return f"lam_alpha is of advantage = {_with_key('lam_alpha')}, not {table.advantage!r}"
     if table.bootstrap_truncated and "bootstrap_truncated" not in table.estimator.keys:
@@ -82,29 +89,29 @@ def _with_key(key: str) -> str:
     return " or ".join(repr(name) for name, part in ADVANTAGES.items() if key in part.keys)
 
 
-def _ptx(table: "AlgorithmTable") -> str | None:
+def _ptx(table: AlgorithmKeys) -> str | None:
     if table.ptx_coef and table.ptx_data == Path():
         return "ptx_coef needs ptx_data: a parquet with prompt_ids and completion_ids"
     return None
 
 
-def _online_dpo(table: "AlgorithmTable") -> str | None:
+def _online_dpo(table: AlgorithmKeys) -> str | None:
     if table.advantage == "online_dpo" and (table.policy_loss != "policy_gradient" or table.whiten):
         return "advantage = 'online_dpo' has DPO's gradient only under policy_loss = 'policy_gradient', not whitened"
     return None
 
 
-def _old_logprobs(table: "AlgorithmTable") -> str | None:
+def _old_logprobs(table: AlgorithmKeys) -> str | None:
     if Need.OLD_LOGPROBS in table.estimator.needs and table.anchor != "proximal":
         return f"advantage = {table.advantage!r} needs the policy's own logprobs at batch time: set anchor = 'proximal'"
     return None
 
 
-CHECKS = (_own, _correction, _parts, _reference, _kl, _adaptive, _of_critic, _ptx, _online_dpo, _old_logprobs)
+CHECKS = (_own, _correction, _sequence_clip, _reference, _kl, _adaptive, _of_critic, _ptx, _online_dpo, _old_logprobs)
 """Run in this order; the first reason found is reported."""
 
 
-def group_problem(algorithm: "AlgorithmTable", group_size: int) -> str | None:
+def group_problem(algorithm: AlgorithmKeys, group_size: int) -> str | None:
     """Why groups of this size cannot be trained on."""
     if Need.GROUP not in algorithm.estimator.needs or group_size > 1:
         return None
@@ -119,7 +126,7 @@ def _needs(recipe: str) -> Need:
     return ADVANTAGES[recipes()[recipe].settings.get("advantage", "group")].needs
 
 
-def critic_problem(algorithm: "AlgorithmTable", critic: "CriticTable") -> str | None:
+def critic_problem(algorithm: AlgorithmKeys, critic: CriticTable) -> str | None:
     """Why the two tables cannot work together."""
     if algorithm.needs_critic and not critic.enabled:
         others = ", ".join(name for name, part in ADVANTAGES.items() if Need.CRITIC not in part.needs)

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from headrace.services.trainer.algorithms.names import PreferenceKind
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.settings import TrainerTable
 from headrace.wire.settings import ServiceSettings, Table
@@ -65,7 +66,7 @@ class RewardModelTable(StageTable):
 class DpoTable(StageTable):
     """`[dpo]`: the policy itself on ranked pairs, by direct preference optimization and its kin."""
 
-    loss: Literal["dpo", "cdpo", "robust", "ipo", "hinge"] = "dpo"
+    loss: PreferenceKind = "dpo"
     """Loss of each pair; `cdpo` and `robust` assume a share of wrong labels, `ipo` averages logprobs by length."""
     beta: float = Field(0.1, gt=0)
     """Strength of the pull to the reference; for `ipo` the margin is 1 / (2 beta)."""

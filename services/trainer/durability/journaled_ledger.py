@@ -21,13 +21,11 @@ _NAMED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """What was written about a step: hex sha256, empty for what this life did not write."""
+    """What was written about a step."""
 
     step: int
-    metrics: str
-    """Digest of its line in `metrics.jsonl`, with its end."""
     rollouts: str
-    """Digest of its file in `rollouts/`."""
+    """Hex sha256 of its file in `rollouts/`; empty for one that this life did not write."""
     rollouts_from: int
     """Lowest step whose file is kept; 0 = all."""
 
@@ -168,7 +166,6 @@ class JournaledLedger:
             self._events.append(
                 "step_recorded",
                 step=written.step,
-                metrics=written.metrics,
                 rollouts=written.rollouts,
                 rollouts_from=written.rollouts_from,
             )
@@ -190,11 +187,6 @@ class JournaledLedger:
                 weights_digest=self.weights_digest,
                 files=files,
             )
-
-    def receipt_taken(self, step: int, receipt: str) -> None:
-        """Records that the run's files were receipted."""
-        with self._lock:
-            self._events.append("receipt_taken", step=step, receipt=receipt)
 
     def missing(self) -> tuple[str, list[int]]:
         """Describes what the next batch lacks, and returns the groups that it waits for, if these are certain ones."""

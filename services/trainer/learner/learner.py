@@ -51,7 +51,7 @@ class Learner:
     def __init__(
         self,
         settings: TrainerSettings,
-        recipe: StepConfig,
+        config: StepConfig,
         policy: Backend,
         *,
         critic: Backend | None,
@@ -60,7 +60,7 @@ class Learner:
     ) -> None:
         """`reference` is None if there is none, or if it is the policy with its adapters off."""
         self._settings = settings
-        self._recipe = recipe
+        self._config = config
         self.policy = policy
         self._critic = critic
         self._frozen = reference
@@ -69,7 +69,7 @@ class Learner:
         # Created after loading, whose memory peak belongs to no step.
         self._memory = MemoryPeaks(policy.device)
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
-        self._actors = StepModels(policy=policy, critic=critic, reference=scorer)
+        self._models = StepModels(policy=policy, critic=critic, reference=scorer)
         table = settings.algorithm
         self.coefficients = {"kl_coef": table.kl_coef, "entropy_coef": table.entropy_coef}
         """Adapted towards their targets; part of a checkpoint."""
@@ -100,7 +100,7 @@ class Learner:
                 examples = self._discriminator.examples(step, groups)
         rates = self._rates(step, seed)
         outcome = train_step(
-            self._actors, batch, self._recipe, rates, interrupted=interrupted, phases=phases, peaks=self._memory.take
+            self._models, batch, self._config, rates, interrupted=interrupted, phases=phases, peaks=self._memory.take
         )
         outcome.metrics.update(self.coefficients)
         self._adapt(outcome, rollouts=len(batch.rollouts))

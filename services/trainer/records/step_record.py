@@ -1,6 +1,5 @@
 """The record of a step, for people and for Prometheus: a line, the rollouts, gauges, the log."""
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,18 +60,13 @@ class StepRecord:
     def write(
         self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]
     ) -> RecordedStep:
-        """Writes `line` and the rollouts, sets the metrics, logs; returns the digests of what it wrote."""
-        text = self._lines.append(step, line)
+        """Writes `line` and the rollouts, sets the metrics, logs; returns the digest of the rollouts."""
+        self._lines.append(step, line)
         rollouts = self._rollouts.add(
             step, batch, outcome.advantages, outcome.token_advantages, replayed=line["replayed"]
         )
         self._show(step, batch, line)
-        return RecordedStep(
-            step=step,
-            metrics="" if text is None else hashlib.sha256(text).hexdigest(),
-            rollouts=rollouts,
-            rollouts_from=self._rollouts.oldest,
-        )
+        return RecordedStep(step=step, rollouts=rollouts, rollouts_from=self._rollouts.oldest)
 
     def _show(self, step: int, batch: Sequence[ReadyGroup], line: Mapping[str, Any]) -> None:
         if not line["replayed"]:

@@ -3,12 +3,12 @@
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import checkpointing
-from headrace.services.trainer.durability.failpoints import Failpoints
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.learner.leader import Leader
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import config_digest
+from headrace.wire import failpoints
 from headrace.wire.errors import DataError
 from headrace.wire.journal import prune_payloads
 from headrace.wire.rundir.layout import RunPaths
@@ -28,7 +28,6 @@ class CheckpointSchedule:
         leader: Leader,
         ledger: JournaledLedger,
         reporter: Reporter,
-        fail: Failpoints,
         *,
         code_digest: str = "",
     ) -> None:
@@ -38,7 +37,6 @@ class CheckpointSchedule:
         self._leader = leader
         self._ledger = ledger
         self._reporter = reporter
-        self._fail = fail
         self._code_digest = code_digest
         self._recorded = -1
         """The last version whose checkpoint this life has recorded: the end of a run saves it again."""
@@ -82,14 +80,11 @@ class CheckpointSchedule:
         """Takes a receipt of the run's files; empty if that failed, which is logged and ends nothing."""
         try:
             self._ledger.fence()
-            taken = take_receipt(self._settings.run_dir, step=version, by="trainer")
+            taken = take_receipt(self._settings.run_dir, step=version)
         except (OSError, DataError) as error:
             log.error("receipt_not_taken", step=version, error=str(error), effect="the next one covers the same bytes")
             return ""
-        if taken is None:
-            return ""
-        self._ledger.receipt_taken(version, taken.value)
-        return taken.value
+        return "" if taken is None else taken.value
 
     @property
     def is_asked(self) -> bool:
@@ -106,5 +101,5 @@ class CheckpointSchedule:
 
     def _before_it_shows(self, step: int) -> None:
         """Checks the fence: a zombie must not replace its successor's checkpoint by its own."""
-        self._fail.reach("mid_checkpoint", step)
+        failpoints.reach("step.mid_checkpoint")
         self._ledger.fence()

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
-from headrace.services.trainer.durability.failpoints import Failpoints
 from headrace.services.trainer.durability.staleness import most_lag
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.records.step_record import StepRecord
@@ -39,7 +38,6 @@ class RlLife:
 
     settings: TrainerSettings
     stop: StopSignal
-    fail: Failpoints
     checkpoints: CheckpointStore
     record: StepRecord
     publisher: Publisher
@@ -58,7 +56,6 @@ def begin_life(settings: TrainerSettings, make_broker: BrokerMaker, stop: StopSi
     return RlLife(
         settings=settings,
         stop=stop,
-        fail=Failpoints(keys.fail_at),
         checkpoints=CheckpointStore(RunPaths(settings.run_dir).checkpoints, keep=keys.keep_checkpoints),
         record=StepRecord(
             settings.run_dir,

@@ -35,7 +35,6 @@ from headrace.wire.v1 import common_pb2
 _CANARY_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 _CONFIG_TABLES = {"model", "batch", "algorithm", "critic", "trainer", "run"}
 _NOT_IN_WEIGHTS = (
-    "fail_at",
     "resume",
     "memory_fraction",
     "peak_tflops",
@@ -69,7 +68,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     # First: another model, and a function of the user's own, are refused before a model is loaded.
     again = bool(settings.model.lora.rank) or _wants_copy(settings)
     check_same_model(settings.model.path, settings.run_dir, weights=again)
-    recipe = make_recipe(settings)
+    config = step_config(settings)
     shards = shards_over(settings, ranks)
     with whole_models(ranks, settings.model.path, sharded=shards is not None):
         policy = load_policy(
@@ -84,7 +83,7 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     check_published(policy, settings.model.path)
     return Learner(
         settings,
-        recipe,
+        config,
         make_backend(policy, ranks, device, backend_options(settings, weight_decay=table.weight_decay)),
         critic=_load_critic(settings, ranks, device) if algorithm.needs_critic else None,
         reference=_load_reference(settings, ranks, device) if _wants_copy(settings) else None,
@@ -156,7 +155,7 @@ def _load_reference(settings: TrainerSettings, ranks: Ranks, device: torch.devic
     return make_frozen(model, ranks, device, cpu_offload=settings.trainer.cpu_offload)
 
 
-def make_recipe(settings: TrainerSettings) -> StepConfig:
+def step_config(settings: TrainerSettings) -> StepConfig:
     """Builds the values that do not change from step to step."""
     algorithm, table = settings.algorithm, settings.trainer
     return StepConfig(

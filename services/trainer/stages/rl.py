@@ -105,9 +105,7 @@ class RlStage:
         code = code_digest(self._settings)
         assert self._runtime.reporter is not None
         reporter = self._runtime.reporter
-        schedule = CheckpointSchedule(
-            self._settings, life.checkpoints, leader, ledger, reporter, life.fail, code_digest=code
-        )
+        schedule = CheckpointSchedule(self._settings, life.checkpoints, leader, ledger, reporter, code_digest=code)
         hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
         steps = StepLoop(life, leader, ledger, reporter, schedule, hardware=hardware, version=self._restored)
         if self._restored - _step_of(checkpoint) >= self._settings.trainer.checkpoint_every:

@@ -20,7 +20,7 @@ from headrace.services.trainer.throughput.speed import Hardware, step_speed
 from headrace.services.trainer.timing.device_clock import clock_of
 from headrace.services.trainer.timing.phases import TRAIN, Phases
 from headrace.services.trainer.timing.step_times import step_times
-from headrace.wire import tracing
+from headrace.wire import failpoints, tracing
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.telemetry import get_logger
 
@@ -61,7 +61,7 @@ class StepLoop:
         self._life, self._leader, self._ledger, self._reporter = life, leader, ledger, reporter
         self._checkpoints, self._hardware = checkpoints, hardware
         self._settings, self._runtime, self._phases = life.settings, life.runtime, life.phases
-        self._fail, self._doing, self._given_up = life.fail, life.doing, life.stop.asked
+        self._doing, self._given_up = life.doing, life.stop.asked
         self.version = version
         """The last step whose weights the learner has."""
 
@@ -97,7 +97,7 @@ class StepLoop:
         on_the_way: UntrainedGroups,
     ) -> None:
         """Publishes the weights, records the step, and takes the checkpoint that is due."""
-        self._fail.reach("after_step", step)
+        failpoints.reach("step.after_step")
         published, canary_gap = self._publish(step)
         numbers = step_times(self._phases.lap(), train)
         numbers |= {"replayed": False, "incarnation": self._ledger.incarnation, "canary_gap": canary_gap}
@@ -122,11 +122,11 @@ class StepLoop:
 
     def _journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> UntrainedGroups:
         """Journals the batch, then acks it; returns which groups were dropped on the way to it."""
-        self._fail.reach("before_journal", step)
+        failpoints.reach("step.before_journal")
         on_the_way = self._ledger.journal_batch(step, batch)
-        self._fail.reach("after_journal", step)
+        failpoints.reach("step.after_journal")
         self._runtime.ack([group.group_index for group in batch])
-        self._fail.reach("after_ack", step)
+        failpoints.reach("step.after_ack")
         return on_the_way
 
     def _has_room(self, batch: Sequence[ReadyGroup]) -> bool:
@@ -174,7 +174,7 @@ class StepLoop:
             self._end_turn()
             self._ledger.step_done(step, held.digest)
             metrics.POLICY_VERSION.set(step)
-            self._fail.reach("before_publish", step)
+            failpoints.reach("step.before_publish")
             if ended:
                 self._runtime.publish()
         return ended, canary_gap

@@ -1,7 +1,8 @@
 """Converts scored groups, as received over the wire, to the arrays of one optimizer step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,6 +84,8 @@ class StepBatch:
     """Reward of each group's greedy rollout, where there is one; with the sum of its token scores."""
     baseline_lengths: Int[Tensor, " groups"] | None = None
     """Sampled tokens of that rollout."""
+    columns: tuple[Mapping[str, Any], ...] = ()
+    """[groups] The other columns of each prompt's row in the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,7 @@ def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
         max_tokens=max_tokens,
         baselines=torch.tensor([value for value, _ in greedy], dtype=torch.float64) if has_baselines else None,
         baseline_lengths=torch.tensor([length for _, length in greedy]) if has_baselines else None,
+        columns=tuple(scored.group.prompt.columns for scored in groups),
     )
 
 
@@ -143,13 +147,13 @@ def token_total(score: Score) -> float:
     return 0.0 if score.token_scores is None else float(np.nansum(score.token_scores, dtype=np.float64))
 
 
-def step_scores(group: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
-    """[tokens] each: what the trained tokens of one group's rollouts earned; NaN = the token has no score."""
+def step_scores(rollouts: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
+    """[tokens] each: what the trained tokens of rollouts earned; NaN = the token has no score."""
     return [
         np.full(len(rollout.trained), np.nan, np.float32)
         if rollout.token_scores is None
         else rollout.token_scores[rollout.trained]
-        for rollout in group
+        for rollout in rollouts
     ]
 
 

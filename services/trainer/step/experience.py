@@ -3,7 +3,6 @@
 Flat arrays over the batch's trained tokens, rollout after rollout, on the CPU; every rank has all of them.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.advantages.estimates import monte_carlo_returns
+from headrace.services.trainer.algorithms.advantages.returns import monte_carlo_returns
 from headrace.services.trainer.algorithms.advantages.shaping import overlong_penalty
 from headrace.services.trainer.algorithms.algorithm import Signals
 from headrace.services.trainer.algorithms.kl import kl_per_token
@@ -20,8 +19,7 @@ from headrace.services.trainer.algorithms.losses.critic import quantile_mean, qu
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.step.batch import MicroBatch, StepBatch, step_scores
 from headrace.services.trainer.step.forward import score_tokens, starts_of, sweep
-from headrace.services.trainer.step.inputs import StepConfig, StepModels
-from headrace.services.trainer.timing.phases import Timed, untimed
+from headrace.services.trainer.step.inputs import StepConfig, StepContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,76 +44,59 @@ class Experience:
     values: Float[Tensor, "tokens outputs"] | None
     returns: Float[Tensor, " tokens"] | None
 
-    def index(self, rows: Sequence[int]) -> Int[Tensor, " some"]:
+    def places(self, rows: Sequence[int]) -> Int[Tensor, " some"]:
         """Places of the tokens of some rollouts in the flat arrays."""
         return torch.cat([torch.arange(self.starts[row], self.starts[row + 1]) for row in rows])
 
 
-def gather_experience(
-    actors: StepModels,
-    batch: StepBatch,
-    recipe: StepConfig,
-    *,
-    kl_coef: float,
-    pretraining: bool,
-    phases: Timed = untimed,
-) -> Experience:
-    """Runs the forward passes that the algorithm needs, and estimates advantages. Every rank calls it.
-
-    `pretraining`: the critic learns Monte-Carlo returns.
-    """
+def gather_experience(context: StepContext) -> Experience:
+    """Runs the forward passes that the algorithm needs, and estimates advantages. Every rank calls it."""
+    models, phases = context.models, context.phases
     old = reference = values = None
-    if recipe.sweeps_old:
+    if context.config.sweeps_old:
         with phases("old_logprobs"):
-            old = _sweep(actors, batch, recipe, _of_policy(actors.policy, recipe))
-    if actors.reference is not None:
+            old = _sweep(context, _of_policy(models.policy, context.config))
+    if models.reference is not None:
         with phases("reference"):
-            reference = _sweep(actors, batch, recipe, _of_policy(actors.reference, recipe))
-    if actors.critic is not None:
-        critic = actors.critic
+            reference = _sweep(context, _of_policy(models.reference, context.config))
+    if models.critic is not None:
+        critic = models.critic
         with phases("values"):
-            values = _sweep(actors, batch, recipe, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
+            values = _sweep(context, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
     with phases("advantages"):
-        return _estimated(batch, recipe, old, reference, values, kl_coef=kl_coef, pretraining=pretraining)
+        return _estimated(context, old, reference, values)
 
 
-def _estimated(
-    batch: StepBatch,
-    recipe: StepConfig,
-    old: Tensor | None,
-    reference: Tensor | None,
-    values: Tensor | None,
-    *,
-    kl_coef: float,
-    pretraining: bool,
-) -> Experience:
+def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | None, values: Tensor | None) -> Experience:
     """Computes rewards, advantages and masks from the results of the passes."""
-    table = recipe.table
+    batch, config = context.batch, context.config
     lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
     lag = torch.from_numpy(_flat(batch, lambda rollout: rollout.lag, np.int32)).long()
-    fresh = lag <= recipe.most_lag if recipe.most_lag != UNBOUNDED else torch.ones_like(lag, dtype=torch.bool)
+    fresh = lag <= config.most_lag if config.most_lag != UNBOUNDED else torch.ones_like(lag, dtype=torch.bool)
     signals = Signals(
-        rewards=_shaped(batch, recipe),
+        # The soft punishment of overlong rollouts counts all tokens that the policy sampled.
+        rewards=torch.cat(batch.rewards) + _overlong(batch, config, lengths),
         group_sizes=tuple(len(rewards) for rewards in batch.rewards),
-        baselines=_shaped_baselines(batch, recipe),
+        baselines=_shaped_baselines(batch, config),
         lengths=lengths,
         truncated=torch.tensor([rollout.truncated for rollout in batch.rollouts]),
         token_scores=_token_scores(batch),
-        penalties=_penalties(batch, recipe, old, reference, kl_coef, fresh),
+        penalties=_penalties(context, old, reference, fresh),
         values=None if values is None else quantile_mean(values),
         old=old,
         reference=reference,
+        columns=batch.columns,
     )
-    estimate = recipe.algorithm.estimate(signals)
+    estimate = config.algorithm.estimate(signals)
     advantages, returns = estimate.advantages, estimate.returns
-    if values is not None and recipe.critic.spread_weight:
-        advantages = advantages * spread_weights(quantile_spread(values), strength=recipe.critic.spread_weight)
-    if pretraining:
-        returns = monte_carlo_returns(signals, gamma=table.gamma)
+    if values is not None and config.critic.spread_weight:
+        advantages = advantages * spread_weights(quantile_spread(values), strength=config.critic.spread_weight)
+    if context.rates.pretraining:
+        returns = monte_carlo_returns(signals, config.table)
     return Experience(
         starts=tuple(starts_of(batch.rollouts)),
         lengths=lengths,
-        kept=_kept(recipe, signals, lag) & fresh,
+        kept=_kept(config, signals, lag) & fresh,
         fresh=fresh,
         lag=lag,
         rewards=signals.rewards,
@@ -127,36 +108,24 @@ def _estimated(
     )
 
 
-def _sweep(actors: StepModels, batch: StepBatch, recipe: StepConfig, forward: Callable[[MicroBatch], Tensor]) -> Tensor:
-    return sweep(
-        forward,
-        batch.rollouts,
-        ranks=actors.policy.ranks,
-        device=actors.policy.device,
-        token_budget=recipe.micro_batch_tokens,
-        overhead_tokens=actors.policy.overhead_tokens,
-    )
+def _sweep(context: StepContext, forward: Callable[[MicroBatch], Tensor]) -> Tensor:
+    budget = context.config.micro_batch_tokens
+    return sweep(forward, context.batch.rollouts, context.models.policy, token_budget=budget)
 
 
-def _of_policy(policy: Callable[..., object], recipe: StepConfig) -> Callable[[MicroBatch], Tensor]:
-    return lambda micro: score_tokens(policy, micro, chunk=recipe.logprob_chunk).logprobs
+def _of_policy(policy: Callable[..., object], config: StepConfig) -> Callable[[MicroBatch], Tensor]:
+    return lambda micro: score_tokens(policy, micro, chunk=config.logprob_chunk).logprobs
 
 
-def _shaped(batch: StepBatch, recipe: StepConfig) -> Tensor:
-    """Rewards less the soft punishment of overlong rollouts, which counts all tokens that the policy sampled."""
-    sampled = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
-    return torch.cat(batch.rewards) + _overlong(batch, recipe, sampled)
-
-
-def _shaped_baselines(batch: StepBatch, recipe: StepConfig) -> Tensor | None:
-    """Applies the same to the greedy rollouts: else every long prompt would look worse than its baseline."""
+def _shaped_baselines(batch: StepBatch, config: StepConfig) -> Tensor | None:
+    """The greedy rollouts' rewards, punished alike: else every long prompt would look worse than its baseline."""
     if batch.baselines is None or batch.baseline_lengths is None:
         return None
-    return batch.baselines + _overlong(batch, recipe, batch.baseline_lengths)
+    return batch.baselines + _overlong(batch, config, batch.baseline_lengths)
 
 
-def _overlong(batch: StepBatch, recipe: StepConfig, lengths: Tensor) -> Tensor:
-    table = recipe.table
+def _overlong(batch: StepBatch, config: StepConfig, lengths: Tensor) -> Tensor:
+    table = config.table
     if not table.overlong_buffer:
         return torch.zeros(len(lengths), dtype=torch.float64)
     buffer = min(table.overlong_buffer, batch.max_tokens)
@@ -164,26 +133,21 @@ def _overlong(batch: StepBatch, recipe: StepConfig, lengths: Tensor) -> Tensor:
     return penalty.double()
 
 
-def _penalties(
-    batch: StepBatch, recipe: StepConfig, old: Tensor | None, reference: Tensor | None, kl_coef: float, fresh: Tensor
-) -> Tensor | None:
+def _penalties(context: StepContext, old: Tensor | None, reference: Tensor | None, fresh: Tensor) -> Tensor | None:
     """The KL of each token as it is taken off its reward: between the policy that ratios are taken to and reference."""
-    if recipe.table.kl_in != "reward" or reference is None or kl_coef == 0:
+    table, coef = context.config.table, context.rates.kl_coef
+    if table.kl_in != "reward" or reference is None or coef == 0:
         return None
-    sampled = old if old is not None else _behaviour(batch)
-    return (kl_coef * kl_per_token(sampled, reference, estimator=recipe.table.kl_estimator)).where(fresh, 0.0)
+    if old is None:
+        flat = _flat(context.batch, lambda rollout: rollout.behaviour_logprobs, np.float32)
+        old = torch.from_numpy(flat).double()
+    return (coef * kl_per_token(old, reference, estimator=table.kl_estimator)).where(fresh, 0.0)
 
 
 def _token_scores(batch: StepBatch) -> Tensor | None:
     if all(rollout.token_scores is None for rollout in batch.rollouts):
         return None
-    ends = itertools.accumulate(len(rewards) for rewards in batch.rewards)
-    groups = [batch.rollouts[end - len(rewards) : end] for end, rewards in zip(ends, batch.rewards, strict=True)]
-    return torch.from_numpy(np.concatenate([own for group in groups for own in step_scores(group)])).double()
-
-
-def _behaviour(batch: StepBatch) -> Tensor:
-    return torch.from_numpy(_flat(batch, lambda rollout: rollout.behaviour_logprobs, np.float32)).double()
+    return torch.from_numpy(np.concatenate(step_scores(batch.rollouts))).double()
 
 
 def _flat(batch: StepBatch, of: Callable[..., object], dtype: type) -> np.ndarray:
@@ -195,12 +159,12 @@ def _flat(batch: StepBatch, of: Callable[..., object], dtype: type) -> np.ndarra
     return np.concatenate(parts)
 
 
-def _kept(recipe: StepConfig, signals: Signals, lag: Tensor) -> Tensor:
+def _kept(config: StepConfig, signals: Signals, lag: Tensor) -> Tensor:
     """Which tokens are trained: scored, not filtered as truncated, and young enough."""
     rollouts = signals.rewards.isfinite()
-    if recipe.table.mask_truncated:
+    if config.table.mask_truncated:
         rollouts = rollouts & ~signals.truncated
     kept = rollouts.repeat_interleave(signals.lengths)
-    if recipe.table.max_token_age >= 0:
-        kept = kept & (lag <= recipe.table.max_token_age)
+    if config.table.max_token_age >= 0:
+        kept = kept & (lag <= config.table.max_token_age)
     return kept

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headrace.services.trainer.algorithms.batching import Share, shared_micro_batches
 from headrace.services.trainer.algorithms.logprobs import TokenScores
-from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.step.batch import MicroBatch, TrainRollout, micro_batch
 
 
@@ -19,17 +19,15 @@ def score_tokens(policy: Callable[..., object], micro: MicroBatch, *, chunk: int
     return scores
 
 
-def shares_of(
-    rollouts: Sequence[TrainRollout], *, ranks: Ranks, token_budget: int, overhead_tokens: int
-) -> list[Share]:
-    """Micro-batches of the rollouts for the rank of `ranks`; every rank has equally many."""
+def shares_of(rollouts: Sequence[TrainRollout], backend: Backend, *, token_budget: int) -> list[Share]:
+    """Micro-batches of the rollouts for this rank; every rank has equally many."""
     return shared_micro_batches(
         [max(rollout.row_lengths) for rollout in rollouts],
-        ranks=ranks.size,
+        ranks=backend.ranks.size,
         token_budget=token_budget,
-        overhead_tokens=overhead_tokens,
+        overhead_tokens=backend.overhead_tokens,
         parts=[len(rollout.row_lengths) for rollout in rollouts],
-    )[ranks.rank]
+    )[backend.ranks.rank]
 
 
 def starts_of(rollouts: Sequence[TrainRollout]) -> list[int]:
@@ -43,22 +41,19 @@ def starts_of(rollouts: Sequence[TrainRollout]) -> list[int]:
 def sweep(
     forward: Callable[[MicroBatch], Float[Tensor, "..."]],
     rollouts: Sequence[TrainRollout],
+    backend: Backend,
     *,
-    ranks: Ranks,
-    device: torch.device,
     token_budget: int,
-    overhead_tokens: int,
 ) -> Float[Tensor, "..."]:
     """Results of `forward` for the trained tokens of all rollouts, [tokens, ...] float64 on the CPU, on every rank.
 
     The rollouts are shared between the ranks; every rank runs equally many passes.
     """
     starts = starts_of(rollouts)
-    shares = shares_of(rollouts, ranks=ranks, token_budget=token_budget, overhead_tokens=overhead_tokens)
     whole: Tensor | None = None
     with torch.no_grad():
-        for share in shares:
-            micro = micro_batch([rollouts[row] for row in share.rows], device)
+        for share in shares_of(rollouts, backend, token_budget=token_budget):
+            micro = micro_batch([rollouts[row] for row in share.rows], backend.device)
             found = forward(micro).detach().double().cpu()
             if whole is None:
                 whole = torch.zeros(starts[-1], *found.shape[1:], dtype=torch.float64)
@@ -66,4 +61,4 @@ def sweep(
                 for row, part in zip(share.rows, torch.split(found, micro.lengths.tolist()), strict=True):
                     whole[starts[row] : starts[row + 1]] = part
     assert whole is not None
-    return ranks.sum(whole)
+    return backend.ranks.sum(whole)

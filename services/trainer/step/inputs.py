@@ -1,15 +1,20 @@
-"""The models of a step, and those of its values that do not change from step to step."""
+"""What a step works on: models, batch, the values that do not change from step to step, and those that do."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
+
 from headrace.services.trainer.algorithms.algorithm import Algorithm
 from headrace.services.trainer.algorithms.logprobs import TokenScores
-from headrace.services.trainer.algorithms.parts.part import Need
+from headrace.services.trainer.algorithms.registry import Need
 from headrace.services.trainer.backends.backend import Backend
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.durability.staleness import UNBOUNDED
-from headrace.services.trainer.step.batch import TrainRollout
+from headrace.services.trainer.step.batch import StepBatch, TrainRollout
+from headrace.services.trainer.step.reductions import Sums
+from headrace.services.trainer.timing.phases import Timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +75,19 @@ class Rates:
     """The critic learns Monte-Carlo returns."""
     seed: int = 0
     """Seed of the step's draws: all ranks and a replay must draw the same, whatever else uses torch's generator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """What travels together through one step."""
+
+    models: StepModels
+    batch: StepBatch
+    config: StepConfig
+    rates: Rates
+    draw: torch.Generator
+    """Makes the step's draws."""
+    check: Callable[[], None]
+    """Called before each micro-batch; raises if the step is to be given up."""
+    phases: Timed
+    sums: Sums = field(default_factory=Sums)

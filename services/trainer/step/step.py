@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace.services.trainer.algorithms.losses.critic import explained_variance, quantile_mean
 from headrace.services.trainer.step.batch import StepBatch
 from headrace.services.trainer.step.experience import Experience, gather_experience
-from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
+from headrace.services.trainer.step.inputs import Rates, StepConfig, StepContext, StepModels
 from headrace.services.trainer.step.policy_update import policy_gradient
 from headrace.services.trainer.step.reductions import Sums
 from headrace.services.trainer.step.value_update import critic_gradient
@@ -40,9 +40,9 @@ class StepOutcome:
 
 
 def train_step(
-    actors: StepModels,
+    models: StepModels,
     batch: StepBatch,
-    recipe: StepConfig,
+    config: StepConfig,
     rates: Rates,
     *,
     interrupted: Callable[[], bool] = lambda: False,
@@ -56,63 +56,51 @@ def train_step(
 
     Raises StepInterruptedError when `interrupted()` turns true (on any rank) before the first optimizer step.
     """
-    ranks = actors.policy.ranks
-    moved = False
+    ranks = models.policy.ranks
+    norms: list[float] = []
+    critic_norms: list[float] = []
 
     def check() -> None:
-        if not moved and ranks.agree(interrupted()):
-            raise _given_up(actors)
+        if not norms and not critic_norms and ranks.agree(interrupted()):
+            raise _given_up(models)
 
+    draw = torch.Generator().manual_seed(rates.seed)
+    context = StepContext(models=models, batch=batch, config=config, rates=rates, draw=draw, check=check, phases=phases)
     check()
-    experience = gather_experience(
-        actors, batch, recipe, kl_coef=rates.kl_coef, pretraining=rates.pretraining, phases=phases
-    )
-    sums, draw = Sums(), torch.Generator().manual_seed(rates.seed)
-    norms: list[float] = []
+    experience = gather_experience(context)
     if not rates.policy_frozen:
-        for rows in _updates(batch, recipe.table.epochs, recipe.table.minibatches, draw):
+        for rows in _updates(batch, config.table.epochs, config.table.minibatches, draw):
             norm = 0.0
             with phases("policy_update"):
-                if policy_gradient(actors, batch, experience, recipe, rates, rows, sums, check, draw, first=not moved):
+                if policy_gradient(context, experience, rows, first=not norms):
                     with phases("optimizer"):
-                        norm = actors.policy.apply(learning_rate=rates.policy, grad_clip=recipe.grad_clip)
+                        norm = models.policy.apply(learning_rate=rates.policy, grad_clip=config.grad_clip)
             norms.append(norm)
-            moved = True
-    critic_norms: list[float] = []
-    if actors.critic is not None:
-        for rows in _updates(batch, recipe.critic.epochs, recipe.table.minibatches, draw):
+    if models.critic is not None:
+        for rows in _updates(batch, config.critic.epochs, config.table.minibatches, draw):
             norm = 0.0
             with phases("critic_update"):
-                if critic_gradient(actors.critic, batch, experience, recipe, rows, sums, check):
+                if critic_gradient(context, experience, rows):
                     with phases("optimizer"):
-                        norm = actors.critic.apply(learning_rate=rates.critic, grad_clip=recipe.critic.grad_clip)
+                        norm = models.critic.apply(learning_rate=rates.critic, grad_clip=config.critic.grad_clip)
             critic_norms.append(norm)
-            moved = True
-    names = _add_peaks(sums, peaks())
-    metrics = _metrics(experience, rates, sums.over(ranks), norms, critic_norms)
-    found = {name: metrics.pop(name) for name in names}
-    return _outcome(experience, metrics, {name: value for name, value in found.items() if value})
-
-
-def _add_peaks(sums: Sums, peaks: Mapping[str, float]) -> list[str]:
-    for name, value in peaks.items():
-        sums.most(name, value)
-    return list(peaks)
-
-
-def _outcome(experience: Experience, metrics: dict[str, float], peaks: dict[str, float]) -> StepOutcome:
+    usage = peaks()
+    for name, value in usage.items():
+        context.sums.most(name, value)
+    metrics = _metrics(experience, rates, context.sums.over(ranks), norms, critic_norms)
+    found = {name: metrics.pop(name) for name in usage}
     parts = torch.split(experience.advantages, experience.lengths.tolist())
     return StepOutcome(
         metrics=metrics,
-        peaks=peaks,
+        peaks={name: value for name, value in found.items() if value},
         advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
         token_advantages=tuple(part.float().numpy() for part in parts),
     )
 
 
-def _given_up(actors: StepModels) -> StepInterruptedError:
+def _given_up(models: StepModels) -> StepInterruptedError:
     """Discards the gradients gathered so far."""
-    for backend in (actors.policy, actors.critic):
+    for backend in (models.policy, models.critic):
         if backend is not None:
             backend.discard()
     return StepInterruptedError("the step was interrupted before its weights changed")

@@ -1,60 +1,47 @@
 """The gradient of one optimizer step of the critic on some rollouts of a batch. Every rank calls it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate, kept_lengths
 from headrace.services.trainer.algorithms.losses.critic import quantile_loss, quantile_mean, value_loss
-from headrace.services.trainer.backends.backend import Backend
-from headrace.services.trainer.step.batch import StepBatch, micro_batch
+from headrace.services.trainer.step.batch import micro_batch
 from headrace.services.trainer.step.experience import Experience
 from headrace.services.trainer.step.forward import shares_of
-from headrace.services.trainer.step.inputs import StepConfig
-from headrace.services.trainer.step.reductions import Sums
+from headrace.services.trainer.step.inputs import StepConfig, StepContext
 
 _KAPPA = 1.0
 """Error at which the quantile loss turns from squares to absolute values, in units of the return (arXiv 1710.10044)."""
 
 
-def critic_gradient(
-    critic: Backend,
-    batch: StepBatch,
-    experience: Experience,
-    recipe: StepConfig,
-    rows: Sequence[int],
-    sums: Sums,
-    check: Callable[[], None],
-) -> bool:
+def critic_gradient(context: StepContext, experience: Experience, rows: Sequence[int]) -> bool:
     """Accumulates the critic's gradient on the returns of the rollouts `rows`; False if none of their tokens counts.
 
     All scored tokens within the bound on staleness train it, including those that the policy is not trained on.
     """
-    assert experience.values is not None and experience.returns is not None
+    critic, sums = context.models.critic, context.sums
+    assert critic is not None and experience.values is not None and experience.returns is not None
     scored = experience.rewards.isfinite().repeat_interleave(experience.lengths) & experience.fresh
-    index = experience.index(rows)
+    places = experience.places(rows)
     lengths = experience.lengths[list(rows)]
     counts = StepCounts(
-        tokens=int(scored[index].sum()),
-        rollouts=int((kept_lengths(scored[index], lengths) > 0).sum()),
+        tokens=int(scored[places].sum()),
+        rollouts=int((kept_lengths(scored[places], lengths) > 0).sum()),
         norm_length=1,
     )
     if counts.tokens == 0:
         return False
     sums.add("value_updates", float(critic.ranks.rank == 0))
-    shares = shares_of(
-        [batch.rollouts[row] for row in rows],
-        ranks=critic.ranks,
-        token_budget=recipe.micro_batch_tokens,
-        overhead_tokens=critic.overhead_tokens,
-    )
+    rollouts = [context.batch.rollouts[row] for row in rows]
+    shares = shares_of(rollouts, critic, token_budget=context.config.micro_batch_tokens)
     for number, share in enumerate(shares):
-        check()
+        context.check()
         mine = [rows[place] for place in share.rows]
-        micro = micro_batch([batch.rollouts[row] for row in mine], critic.device)
+        micro = micro_batch([rollouts[place] for place in share.rows], critic.device)
         values: Tensor = critic(micro.token_ids, micro.rows, micro.places)
-        places = experience.index(mine)
-        per_token = _per_token(values, experience.values[places], experience.returns[places], recipe)
+        places = experience.places(mine)
+        per_token = _per_token(values, experience.values[places], experience.returns[places], context.config)
         kept = scored[places].to(values.device) & share.counts
         loss = aggregate(per_token, micro.lengths, mode="token-mean", counts=counts, kept=kept)
         loss = loss if share.counts else loss + 0.0 * values.sum()
@@ -63,8 +50,8 @@ def critic_gradient(
     return True
 
 
-def _per_token(values: Tensor, old: Tensor, returns: Tensor, recipe: StepConfig) -> Tensor:
+def _per_token(values: Tensor, old: Tensor, returns: Tensor, config: StepConfig) -> Tensor:
     old, returns = old.to(values), returns.to(values)
     if values.shape[1] > 1:
         return quantile_loss(values, returns, kappa=_KAPPA)
-    return value_loss(quantile_mean(values), quantile_mean(old), returns, clip=recipe.critic.value_clip)
+    return value_loss(quantile_mean(values), quantile_mean(old), returns, clip=config.critic.value_clip)

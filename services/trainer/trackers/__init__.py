@@ -1,4 +1,4 @@
-"""Trackers: external services that receive the numbers of steps and evaluations. See docs/trackers.md.
+"""Trackers: external services that receive the numbers of steps and evaluations. See docs/metrics.md.
 
 The run directory's own files, `metrics.jsonl` and `evals.jsonl`, are the queue: a thread for each tracker reads them
 behind the run. So a tracker that is slow, dead or hangs costs the run neither time nor memory, and one that comes back

@@ -2,26 +2,50 @@
 
 import json
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.services.trainer import metrics
-from headrace.services.trainer.trackers.line_reader import Line, LineReader
 from headrace.services.trainer.trackers.tracker import Tracker
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.evals import VERSION
+from headrace.wire.rundir.jsonl import Record, number_of, parse
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.rundir.metrics import STEP
+from headrace.wire.rundir.metrics import STEP, TIME
 from headrace.wire.telemetry import get_logger
 
 _LOOK_S = 1.0
 _LONGEST_DELAY_S = 60.0
 _TRIES = 8
 """Attempts after which a refused line is skipped: two minutes."""
-_HANGS_S = 60.0
 log = get_logger("trainer.trackers")
+
+
+@dataclass(slots=True)
+class Feed:
+    """A growing file of lines. `key` names the field with a line's number."""
+
+    path: Path
+    key: str
+    log: Callable[[int, Mapping[str, float], float], None]
+    offset: int
+    """Lines before it are done."""
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Whole lines that are not done, each after the offset of its end; one is in memory at a time."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            end = file.seek(self.offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                end += len(line)
+                yield end, line
 
 
 class Delivery:
@@ -36,15 +60,13 @@ class Delivery:
         self._file = folder / f"{name}.json"
         known = _read(self._file)
         self._run = str(known.get("run", ""))
-        self._steps = LineReader(run.metrics, STEP, int(known.get("metrics", 0)))
-        self._evals = LineReader(run.evals, VERSION, int(known.get("evals", 0)))
+        self._steps = Feed(run.metrics, STEP, tracker.log, int(known.get("metrics", 0)))
+        self._evals = Feed(run.evals, VERSION, tracker.log_eval, int(known.get("evals", 0)))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0
-        self._warned = False
         self._finished = False
         self._step, self._receipt = 0, ""
-        self._busy_since: float | None = None
         metrics.TRACKER_DROPPED.labels(name)
         metrics.TRACKER_ERRORS.labels(name)
 
@@ -61,31 +83,19 @@ class Delivery:
         """Lets the tracker take the remaining lines, for at most `timeout_s`."""
         self._stop.set()
         self._thread.join(timeout_s)
-        left = self._steps.left() + self._evals.left()
-        if left:
-            metrics.TRACKER_DROPPED.labels(self._name).inc(left)
+        left = sum(1 for feed in (self._steps, self._evals) for _ in feed.lines())
+        metrics.TRACKER_DROPPED.labels(self._name).inc(left)
         if left or not self._finished:
             effect = "a resumed run hands them over" if left else "it may not show the run's end"
             log.warning("tracker_left", tracker=self._name, lines=left, seconds=round(timeout_s, 1), effect=effect)
 
-    def look(self) -> None:
-        """Logs a warning once if the tracker hangs."""
-        since = self._busy_since
-        if since is not None and time.monotonic() - since > _HANGS_S:
-            self._warn(f"a call has not returned for {_HANGS_S:g} s")
-
     def _work(self) -> None:
-        opened = False
-        while True:
+        opened, last = False, False
+        while not last:
             last = self._stop.wait(self._delay())
             opened = opened or self._call(self._open)
-            while opened and self._hand_over() and not self._stop.is_set():
-                continue
-            if last:
-                break
-        # Once more after the stop, for the last lines and those beyond one block.
-        while opened and self._hand_over():
-            continue
+            if opened:
+                self._hand_over()
         if opened and self._receipt:
             self._call(lambda: self._tracker.log_receipt(self._step, self._receipt))
         self._finished = opened and self._call(self._tracker.finish)
@@ -94,21 +104,21 @@ class Delivery:
         self._run = self._tracker.start(self._config, self._run)
         self._save()
 
-    def _hand_over(self) -> bool:
-        """Hands some lines over; returns whether there were any, and all of them are done."""
-        moved = False
-        for feed, act in ((self._steps, self._tracker.log), (self._evals, self._tracker.log_eval)):
-            for line in feed.next():
-                if not self._give(act, line):
-                    self._save()
-                    return False
-                feed.offset, moved = line.end, True
-        if moved:
-            self._save()
-        return moved
+    def _hand_over(self) -> None:
+        """Hands the new lines over, up to one that fails."""
+        for feed in (self._steps, self._evals):
+            for end, line in feed.lines():
+                if not self._give(feed, parse(line) or {}):
+                    return
+                feed.offset = end
+                self._save()
 
-    def _give(self, act: Callable[[int, Mapping[str, float], float], None], line: Line) -> bool:
-        if self._call(lambda: act(line.number, line.numbers, line.at)):
+    def _give(self, feed: Feed, record: Record) -> bool:
+        """Returns whether the record is done: logged, given up after many tries, or a foreign one without a number."""
+        number = record.get(feed.key)
+        if type(number) is not int:
+            return True
+        if self._call(lambda: feed.log(number, _numbers(record), number_of(record.get(TIME)) or 0.0)):
             return True
         if self._failures < _TRIES:
             return False
@@ -118,24 +128,17 @@ class Delivery:
 
     def _call(self, act: Callable[[], object]) -> bool:
         """Returns whether the call succeeded. The one place where errors of a tracker are caught."""
-        self._busy_since = time.monotonic()
         try:
             act()
         except Exception as error:  # Libraries and their servers may raise anything; the run goes on without.
             self._failures += 1
             metrics.TRACKER_ERRORS.labels(self._name).inc()
-            self._warn(f"{type(error).__name__}: {error}")
+            if self._failures == 1:
+                reason = f"{type(error).__name__}: {error}"[:500]
+                log.warning("tracker_fails", tracker=self._name, reason=reason, effect="the run continues without it")
             return False
-        finally:
-            self._busy_since = None
-        self._failures, self._warned = 0, False
+        self._failures = 0
         return True
-
-    def _warn(self, reason: str) -> None:
-        """Warns once, until the tracker works again."""
-        if not self._warned:
-            self._warned = True
-            log.warning("tracker_fails", tracker=self._name, reason=reason[:500], effect="the run continues without it")
 
     def _delay(self) -> float:
         return min(self._look_s * float(2**self._failures), _LONGEST_DELAY_S)
@@ -153,3 +156,9 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
+
+
+def _numbers(record: Record) -> dict[str, float]:
+    values = {name: value for name, value in record.items() if name not in (TIME, STEP, VERSION)}
+    found = {name: float(v) if isinstance(v, bool) else number_of(v) for name, v in values.items()}
+    return {name: value for name, value in found.items() if value is not None}

@@ -5,12 +5,6 @@ from importlib.util import find_spec
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.wire.errors import ConfigError
 
-_MODULES: dict[str, tuple[str, ...]] = {
-    "wandb": ("wandb",),
-    "tensorboard": ("tensorboard",),
-    "mlflow": ("mlflow",),
-    "trackio": ("trackio",),
-}
 _DATABASE = ("sqlalchemy", "alembic")
 """What MLflow needs for a database of its own; a server needs neither."""
 
@@ -18,12 +12,10 @@ _DATABASE = ("sqlalchemy", "alembic")
 def check_installed(table: TrackersTable) -> None:
     """Raises ConfigError naming the extra of a tracker that is not installed."""
     for name in table.use:
-        modules = _MODULES[name]
-        if name == "mlflow" and not table.mlflow.uri.startswith(("http://", "https://")):
-            modules += _DATABASE
-        missing = [module for module in modules if find_spec(module) is None]
-        if missing:
-            raise ConfigError(
-                f"[trackers] use = [{name!r}] needs the package {missing[0]}: pip install 'headrace[{name}]', or leave "
-                f"{name!r} out"
-            )
+        local = name == "mlflow" and not table.mlflow.uri.startswith(("http://", "https://"))
+        for module in (name, *(_DATABASE if local else ())):
+            if find_spec(module) is None:
+                raise ConfigError(
+                    f"[trackers] use = [{name!r}] needs the package {module}: pip install 'headrace[{name}]', or leave "
+                    f"{name!r} out"
+                )

@@ -1,19 +1,28 @@
 """All trackers of a run: made from `[trackers]`, started beside it, ended with it."""
 
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.services.trainer.config.trackers import TrackerName, TrackersTable
 from headrace.services.trainer.trackers.delivery import Delivery
 from headrace.services.trainer.trackers.installed import check_installed
+from headrace.services.trainer.trackers.to_mlflow import ToMlflow
+from headrace.services.trainer.trackers.to_tensorboard import ToTensorBoard
+from headrace.services.trainer.trackers.to_trackio import ToTrackio
+from headrace.services.trainer.trackers.to_wandb import ToWandb
 from headrace.services.trainer.trackers.tracker import TrackedRun, Tracker
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.settings import ServiceSettings
 
 _HURRY_S = 3.0
 """Longest that a process which was asked to stop waits for its trackers."""
-_LOOK_S = 5.0
+# The adapters import their libraries when they start, on the tracker's thread.
+_ADAPTERS: dict[TrackerName, Callable[[TrackedRun], Tracker]] = {
+    "wandb": ToWandb,
+    "tensorboard": ToTensorBoard,
+    "mlflow": ToMlflow,
+    "trackio": ToTrackio,
+}
 _SENT = ("run", "model", "batch", "algorithm", "critic", "discriminator", "trainer", "sft", "reward_model", "dpo")
 """Tables sent to trackers; none of them holds addresses, which may contain passwords."""
 
@@ -23,14 +32,11 @@ class Trackers:
 
     def __init__(self, deliveries: Sequence[Delivery], *, finish_s: float) -> None:
         self._deliveries, self._finish_s = deliveries, finish_s
-        self._ended = threading.Event()
 
     def start(self) -> None:
-        """Starts the deliveries, and a thread that watches for hanging ones."""
+        """Starts the deliveries."""
         for delivery in self._deliveries:
             delivery.start()
-        if self._deliveries:
-            threading.Thread(target=self._watch, name="trackers", daemon=True).start()
 
     def finish(self, *, hurry: bool = False, step: int = 0, receipt: str = "") -> None:
         """Lets all trackers take the remaining lines, in parallel, for `finish_s` in all (`hurry`: three seconds).
@@ -42,12 +48,6 @@ class Trackers:
             delivery.ask_to_finish(step=step, receipt=receipt)
         for delivery in self._deliveries:
             delivery.finish(max(end - time.monotonic(), 0.0))
-        self._ended.set()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(_LOOK_S):
-            for delivery in self._deliveries:
-                delivery.look()
 
 
 def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
@@ -57,33 +57,10 @@ def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
     if table.use:
         folder.mkdir(exist_ok=True)
     place = TrackedRun(run_id=settings.run.id, name=table.name or settings.run_dir.name, folder=folder, table=table)
-    deliveries = [Delivery(name, _tracker(name, place), folder, sent_config(settings)) for name in table.use]
+    deliveries = [Delivery(name, _ADAPTERS[name](place), folder, sent_config(settings)) for name in table.use]
     return Trackers(deliveries, finish_s=table.finish_s)
 
 
 def sent_config(settings: ServiceSettings) -> dict[str, object]:
     """The part of a run's config that is sent to trackers."""
     return settings.model_dump(mode="json", include=set(_SENT))
-
-
-def _tracker(name: str, place: TrackedRun) -> Tracker:
-    """Imports the adapter only: the library itself is imported by the tracker's thread."""
-    match name:
-        case "wandb":
-            from headrace.services.trainer.trackers.to_wandb import ToWandb
-
-            return ToWandb(place)
-        case "tensorboard":
-            from headrace.services.trainer.trackers.to_tensorboard import ToTensorBoard
-
-            return ToTensorBoard(place)
-        case "mlflow":
-            from headrace.services.trainer.trackers.to_mlflow import ToMlflow
-
-            return ToMlflow(place)
-        case "trackio":
-            from headrace.services.trainer.trackers.to_trackio import ToTrackio
-
-            return ToTrackio(place)
-        case _:
-            raise ValueError(f"there is no tracker {name!r}")

@@ -1,7 +1,7 @@
-"""Killed at a failpoint outside of a run: `alone.py POINTS SERVICE DOES TARGET [NAME]`.
+"""A worker of the reward service's stream that dies at a failpoint outside of a run: `alone.py POINTS DOES URL NAME`.
 
-DOES is what the worker of the service does with each group, the consumer NAME of the broker at TARGET: `fail` each
-time, `settle`, `hand_back` the first time, take `long`. Or it is `folder`, which writes the folder TARGET anew.
+DOES is what it does with each group, as the consumer NAME: `fail` each time, `settle`, `hand_back` the first time, take
+`long`.
 """
 
 import asyncio
@@ -10,22 +10,14 @@ from pathlib import Path
 
 from headrace.wire import failpoints
 from headrace.wire.contracts import DropReason, Message, encode
-from headrace.wire.rundir.atomic import replaced_folder
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import HandBack, Worker
 
-READS = {
-    "environment": StreamName.EPISODES,
-    "orchestrator": StreamName.EVALUATED,
-    "reward": StreamName.ROLLOUTS,
-    "rollout": StreamName.PROMPTS,
-}
-"""Service -> the stream whose entries its worker takes, as its `app.py` makes it."""
 LEASE_S = 1.0
 
 
-async def work(folder: Path, service: str, does: str, url: str, name: str) -> None:
+async def work(folder: Path, does: str, url: str, name: str) -> None:
     """Works until a group is settled or buried; each call of the handler is a line of `calls`."""
     broker, stop, calls = RedisBroker(url, "test"), asyncio.Event(), folder / "calls"
 
@@ -41,8 +33,8 @@ async def work(folder: Path, service: str, does: str, url: str, name: str) -> No
         return [Put(stream=StreamName.SCORED, data=encode(message))]
 
     worker = Worker(
-        *(broker, READS[service], name, handle),
-        service=service,
+        *(broker, StreamName.ROLLOUTS, name, handle),
+        service="reward",
         lease_s=LEASE_S,
         capacity=lambda in_flight: 1 - in_flight,
         failure=DropReason.SCORER_FAILED,
@@ -52,17 +44,7 @@ async def work(folder: Path, service: str, does: str, url: str, name: str) -> No
     await broker.close()
 
 
-def replace(folder: Path) -> None:
-    """Writes a folder in place of an older one."""
-    with replaced_folder(folder, durable=True) as aside:
-        for name in ("a", "b"):
-            (aside / name).write_text(f"{len(list(folder.glob('*')))}")
-
-
 if __name__ == "__main__":
-    points, owner, action, target, *names = sys.argv[1:]
-    failpoints.install(owner, points)
-    if action == "folder":
-        replace(Path(target))
-    else:
-        asyncio.run(work(Path(points), owner, action, target, *names))
+    points, action, target, name = sys.argv[1:]
+    failpoints.install("reward", points)
+    asyncio.run(work(Path(points), action, target, name))

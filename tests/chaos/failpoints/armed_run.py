@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headrace.wire.failpoints import VARIABLE
@@ -20,8 +19,7 @@ _INSTANCE = {"rollout": "rollout-0", "reward": "reward-0", "environment": "envir
 class ArmedRun:
     """A run, and the folder through which its services are killed."""
 
-    def __init__(self, folder: Path, variant: str, steps: int, settings: Sequence[str] = ()) -> None:
-        """`settings`: more arguments of `headrace train`."""
+    def __init__(self, folder: Path, variant: str, steps: int) -> None:
         folder.mkdir(parents=True)
         self.points = folder / "failpoints"
         for kind in ("armed", "reached", "struck"):
@@ -30,14 +28,14 @@ class ArmedRun:
         made.environment = {VARIABLE: str(self.points)}
         self.run: TinyRun = made
         self._scorer = {"name": "length", "options": {"target": 3}} if variant == SCORED else {"name": "environment"}
-        self._slow, self._settings = made.folder / "slow", settings
+        self._slow = made.folder / "slow"
 
     def start(self) -> None:
         """Starts it with steps that take their time, most of it a scorer's, until `hurry`."""
         (self.run.folder / "pace.py").write_text(PACE)
         self._slow.touch()
         scorers = json.dumps([self._scorer, {"name": "pace:slowly"}])
-        self.run.start(f"--reward.scorers={scorers}", f"--reward.path={self.run.folder}", *self._settings)
+        self.run.start(f"--reward.scorers={scorers}", f"--reward.path={self.run.folder}")
 
     def hurry(self) -> None:
         """Ends the slowness."""
@@ -89,8 +87,3 @@ class ArmedRun:
         """Waits until so many further steps are trained, or the run has ended."""
         goal = self.run.steps() + more
         self.run.wait_until(lambda: self.run.steps() >= goal or not self.lives, f"step {goal}")
-
-
-def services_of(names: Iterable[str]) -> set[str]:
-    """The services of SERVICE.POINT names."""
-    return {name.partition(".")[0] for name in names}

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.failpoints.results import LIMIT_S
-from tests.chaos.failpoints.source import ROOT
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
 KINDS = {
     "journal": "its journal",
     "line": "a line of a log",

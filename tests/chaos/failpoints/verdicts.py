@@ -8,10 +8,3 @@ def lost_and_doubled(groups: Mapping[str, Any], steps: int) -> tuple[int, int]:
     """Groups that were issued and neither trained nor dropped nor open, and those trained beyond four a step."""
     lost = groups["issued"] - groups["trained"] - sum(groups["dropped"].values()) - groups["open"]
     return lost, max(0, groups["trained"] - steps * 4)
-
-
-def assert_whole(verdict: Mapping[str, Any], weights_sha256: str, steps: int) -> None:
-    """Nothing is lost, nothing is doubled, and the weights are these."""
-    assert lost_and_doubled(verdict["groups"], steps) == (0, 0), verdict
-    assert verdict["groups"]["trained"] == steps * 4, verdict
-    assert verdict["weights_sha256"] == weights_sha256

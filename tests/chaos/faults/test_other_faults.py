@@ -1,7 +1,7 @@
 """Whatever is done to the broker, to the processes or to the network of a live run, it ends in the same weights.
 
 `make chaos` injects each fault several times, those of the network too, and writes what it has found; elsewhere each is
-injected once, and `tests/chaos/proxy` has the network's.
+injected once, without the network's, of which `tests/chaos/proxy` has some.
 """
 
 import multiprocessing

@@ -1,29 +1,31 @@
 """A run whose services reach the broker, the orchestrator and a judge through a proxy each.
 
-Only the product's own configuration leads there: `--broker`, `--orchestrator` and the URL of `reward_endpoint`.
+Only the product's own configuration leads there: `--broker`, `--orchestrator` and the URL of `reward_endpoint`. Nothing
+supervises the processes but the run itself, which restarts them as Compose does it (`restart: unless-stopped`).
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import pytest
-
+from headrace.wire.entry import REFUSED
+from tests.chaos.proxy.faults import Fault
 from tests.chaos.proxy.judge import Judge, score
-from tests.chaos.proxy.proxied import ProxiedRun
 from tests.chaos.proxy.proxy import FaultProxy
+from tests.e2e.apart import Apart
 from tests.e2e.harness import TinyRun
 from tests.ports import free_port
-from tests.shared import made_once
 from tests.valkey import Valkey
 
 STEPS = 40
 BROKER, ORCHESTRATOR, JUDGE = "broker", "orchestrator", "judge"
-_WEIGHTS = "weights"
+DEADLINE_S = 180.0
+_AGAIN_S = 0.5
 
 
-class Between(ProxiedRun):
+class Between(Apart):
     """The run, its broker and its judge, and the proxies before them."""
 
     def __init__(
@@ -38,7 +40,9 @@ class Between(ProxiedRun):
 
         `variables`: of a service's environment, or the broker's.
         """
-        super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder, steps=steps, variables=variables)
+        super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
+        self._variables = variables
+        self._steps = steps
         self.valkey = Valkey(folder / "valkey", variables=variables.get(BROKER, {}))
         self.judge = Judge(judged)
         self._port = free_port()
@@ -48,13 +52,12 @@ class Between(ProxiedRun):
             JUDGE: FaultProxy(self.judge.port),
         }
 
-    def start(self, *arguments: str, judge_s: float = 50) -> None:
-        """Starts everything; `arguments` are more settings of the run, `judge_s` the judge's deadline for a group."""
+    def start(self) -> None:
         self.valkey.start()
         for proxy in self.proxies.values():
             proxy.start()
         judge = f"127.0.0.1:{self.proxies[JUDGE].port}"
-        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": judge_s, "retries": 20}
+        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": 50, "retries": 20}
         scorers = [
             {"name": "length", "options": {"target": 3}},
             {"name": "reward_endpoint", "options": asked},
@@ -63,37 +66,63 @@ class Between(ProxiedRun):
             f"redis://127.0.0.1:{self.proxies[BROKER].port}/0",
             f"--reward.scorers={json.dumps(scorers)}",
             f"--reward.allow_hosts={json.dumps([judge])}",
-            *arguments,
             orchestrator=f"127.0.0.1:{self.proxies[ORCHESTRATOR].port}",
             port=self._port,
         )
-        self.spawn_all()
+        for service in self.services:
+            self.spawn(service, self._variables.get(service, {}))
+
+    def strike(self, border: str, fault: Fault, seconds: float) -> None:
+        """Waits for a further step, and sets a fault for some time."""
+        self.wait_for_steps(1)
+        self.proxies[border].set(fault)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.keep()
+            time.sleep(0.1)
+        hits = self.proxies[border].hits
+        self.proxies[border].set(None)
+        assert hits, f"{fault} met nothing at the border to the {border}"
+
+    def wait_for_steps(self, more: int) -> None:
+        """Until so many further steps are trained; services that end meanwhile are started again."""
+        goal, end = self.run.steps() + more, time.monotonic() + DEADLINE_S
+        while self.run.steps() < goal:
+            assert self.processes["trainer"].poll() != 0, f"ended before step {goal}"
+            assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for step {goal}{self.logs()}"
+            self.keep()
+            time.sleep(0.05)
 
     def finish(self) -> str:
-        """Waits for the end; returns the weights of what `headrace check` found whole."""
+        """Waits for the trainer's end, ends the others; returns the weights of what `headrace check` found whole."""
         self.judge.hurry()
-        weights: str = self.verdict()["weights_sha256"]
+        end = time.monotonic() + DEADLINE_S
+        while self.processes["trainer"].poll() != 0:
+            assert time.monotonic() < end, self.logs()
+            self.keep()
+            time.sleep(0.1)
+        others = [process for service, process in self.processes.items() if service != "trainer"]
+        for process in others:
+            process.terminate()
+        assert [process.wait(60) for process in others] == [0] * len(others), self.logs()
+        found = self.run.check()
+        groups = found["groups"]
+        lost = groups["issued"] - groups["trained"] - sum(groups["dropped"].values()) - groups["open"]
+        assert (lost, groups["trained"]) == (0, self._steps * 4), found
+        weights: str = found["weights_sha256"]
         return weights
+
+    def keep(self) -> None:
+        """Starts services again that have ended; none may have refused its settings."""
+        for service, process in self.processes.items():
+            if process.poll() is not None and (service, process.returncode) != ("trainer", 0):
+                assert process.returncode != REFUSED, self.log(service).read_text()[-2500:]
+                time.sleep(_AGAIN_S)
+                self.spawn(service, self._variables.get(service, {}))
 
     def close(self) -> None:
         super().close()
+        for proxy in self.proxies.values():
+            proxy.stop()
         self.valkey.stop()
         self.judge.stop()
-
-
-def undisturbed_weights(factory: pytest.TempPathFactory) -> str:
-    """Those of the same run behind proxies that do nothing, made once for all workers of a session."""
-    return (made_once(factory, "between", _make) / _WEIGHTS).read_text()
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir()
-    run = Between(folder)
-    try:
-        run.start()
-        run.judge.hurry()
-        weights = run.finish()
-        assert not run.restarts, run.logs()
-    finally:
-        run.close()
-    (folder / _WEIGHTS).write_text(weights)

@@ -14,7 +14,7 @@ from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import HeadraceError
 from headrace.wire.rpc import call, channel
 from headrace.wire.rundir.events import read_events
-from headrace.wire.v1 import message_pb2, rollout_pb2
+from headrace.wire.v1 import rollout_pb2
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from tests.one_token import take_all_roles
 from tests.ports import free_port
@@ -103,14 +103,6 @@ class Replicas:
             process.kill()
             process.wait(60)
         access.forget()
-
-    async def prepare(self, replica: str, version: PolicyVersion) -> None:
-        """Asks it to get ready for a version, as an orchestrator would."""
-        async with channel(f"127.0.0.1:{self._ports[replica]}") as link:
-            stub: Any = RolloutServiceStub(link)
-            wire_version = message_pb2.PolicyVersion(incarnation=version.incarnation, version=version.version)
-            request = rollout_pb2.PrepareWeightsRequest(publication_id="late", version=wire_version, deadline_s=1)
-            await call(stub.PrepareWeights, request, timeout_s=5, what=replica)
 
     async def look(self, replica: str) -> tuple[str, PolicyVersion]:
         """State and version, from the replica itself; `away` if it does not answer."""

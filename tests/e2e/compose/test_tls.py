@@ -1,17 +1,18 @@
-"""deploy/compose/tls.yml on a real Docker engine: trains over TLS, and refuses callers without. In this order."""
+"""deploy/compose/tls.yml on a real Docker engine: tokens, TLS, and who may read and write what. In this order."""
 
 import json
 import os
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
-from headrace.operate.role_secrets import ADMIN
 from headrace.wire.access.certificates import SECRET
 from headrace.wire.access.roles import Role
 from tests.e2e.compose.engine import engine_images, need_engine
-from tests.e2e.compose.inside import BROKER_WAYS, GRPC_WAYS, LIST
+from tests.e2e.compose.inside import BROKER_WAYS, GRPC_WAYS, LIST, TRY, WRITABLE
 from tests.e2e.compose.project import Project, docker, service_of
 from tests.waiting import until
 
@@ -26,19 +27,21 @@ import grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb, orchestrator_pb2_grpc as rpc
 folder, *names = pathlib.Path(sys.argv[1]), *sys.argv[2:5]
 ca, chain, key = (folder.joinpath(name).read_bytes() for name in names)
-async def main():
+async def ask(token):
     options = (('grpc.ssl_target_name_override', 'orchestrator.headrace.internal'),)
     credentials = grpc.ssl_channel_credentials(ca, key, chain)
     async with grpc.aio.secure_channel('orchestrator:7000', credentials, options) as channel:
-        metadata = (('authorization', 'Bearer ' + sys.argv[5]),)
+        metadata = (('authorization', 'Bearer ' + token),) if token else ()
         try:
             await rpc.OrchestratorServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=20, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             return error.code().name
         return 'OK'
-print(json.dumps(asyncio.run(main())))
+async def main():
+    print(json.dumps([await ask(token) for token in sys.argv[5:]]))
+asyncio.run(main())
 """
-"""The status, with a certificate of this folder and a token."""
+"""The status, with a certificate of this folder and each of some tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -63,33 +66,31 @@ def run(project: Project) -> Project:
 
 
 def wait_for_step(project: Project, wanted: int) -> None:
-    until(
-        lambda: int(project.status().get("step", 0)) >= wanted,
-        f"step {wanted}",
-        seconds=STEP_S,
-        detail=project.logs,
-        every_s=1.0,
-    )
+    until(lambda: step(project) >= wanted, f"step {wanted}", seconds=STEP_S, detail=project.logs, every_s=1.0)
 
 
-def role_of(service: str) -> Role:
-    return Role(service.removesuffix("-cpu"))
+def step(project: Project) -> int:
+    return int(project.status().get("step", 0))
+
+
+def stopped_at(project: Project) -> int:
+    """Stops the trainer; the step that it has reached."""
+    project.compose("stop", "trainer-cpu", seconds=180)
+    return step(project)
+
+
+def found(project: Project, service: str, code: str, *arguments: str) -> list[str]:
+    """What code prints in a service's container, with its own user and groups."""
+    strings: list[str] = json.loads(project.python(service, code, *arguments))
+    return strings
 
 
 def read(project: Project, service: str, path: str) -> str:
-    return docker("exec", project.of(service)[0]["Id"], "cat", path)
+    return docker("exec", project.of(service)[0]["Id"], "cat", path).strip()
 
 
 def listed(project: Project, service: str, folder: str) -> set[str]:
-    return {path.rpartition("/")[2] for path in json.loads(project.python(service, LIST, folder))}
-
-
-def admin(project: Project, *words: str) -> str:
-    """A command of the broker's administrator, whose password its own container has."""
-    tool = (
-        f'REDISCLI_AUTH="$(cat /run/broker/password)" valkey-cli --tls --cacert /run/broker/ca.crt --user {ADMIN} "$@"'
-    )
-    return docker("exec", project.of("valkey")[0]["Id"], "sh", "-c", tool, "cli", *words)
+    return {path.rpartition("/")[2] for path in found(project, service, LIST, folder)}
 
 
 def test_it_trains_and_all_that_it_says_of_clear_text_are_the_weights(run: Project) -> None:
@@ -100,12 +101,6 @@ def test_it_trains_and_all_that_it_says_of_clear_text_are_the_weights(run: Proje
     assert exposed.startswith("collective traffic (weights to the replicas) is neither")
 
 
-def test_the_brokers_users_may_do_all_that_their_services_do(run: Project) -> None:
-    assert admin(run, "ACL", "LOG").strip() == ""
-    users = re.findall(r" user=(\S+)", admin(run, "CLIENT", "LIST"))
-    assert set(users) == {role_of(service) for service in SERVICES} | {ADMIN}
-
-
 def test_every_container_is_well_and_prometheus_sees_every_target(run: Project) -> None:
     def ill() -> list[str]:
         return [service_of(one) for one in run.containers() if one["State"]["Health"]["Status"] != "healthy"]
@@ -114,32 +109,33 @@ def test_every_container_is_well_and_prometheus_sees_every_target(run: Project) 
     assert {service_of(one) for one in run.containers()} == SERVICES | {"valkey", "prometheus"}
 
     def targets() -> set[str]:
-        (found,) = run.ask_prometheus("targets?state=active")
-        return {one["labels"].get("service", "") for one in found["activeTargets"] if one["health"] == "up"}
+        (active,) = run.ask_prometheus("targets?state=active")
+        return {one["labels"].get("service", "") for one in active["activeTargets"] if one["health"] == "up"}
 
     wanted = {"orchestrator", "reward", "rollout", "trainer", "prometheus"}
     until(lambda: targets() >= wanted, "all targets to be up", seconds=90, detail=run.logs, every_s=1.0)
 
 
 def test_a_container_has_the_secrets_of_its_own_role_and_no_other(run: Project) -> None:
-    keys, passwords = {}, {}
+    given = []
     for service in SERVICES:
-        role = role_of(service)
+        role = service.removesuffix("-cpu")
         assert listed(run, service, "/run/tokens") == {"accepted.json", role, *SECRET}, service
-        assert listed(run, service, "/run/broker") == {"url", SECRET[0]}, service
-        keys[role] = read(run, service, "/run/tokens/tls.key")
-        user, _, rest = read(run, service, "/run/broker/url").removeprefix("rediss://").partition(":")
-        passwords[role], _, place = rest.partition("@")
-        assert (user, place.partition("/")[0]) == (role, "valkey:6379")
-    assert len(set(keys.values())) == len(set(passwords.values())) == len(SERVICES)
+        given += [read(run, service, f"/run/tokens/{name}") for name in (role, "tls.key")]
+        accepted = json.loads(read(run, service, "/run/tokens/accepted.json"))
+        assert set(accepted) == set(Role)
+    assert len(set(given)) == len(given) == 2 * len(SERVICES)
+    assert {"operator", "viewer", "annotator"} < listed(run, "orchestrator-cpu", "/run/user-tokens")
+    password = read(run, "valkey", "/run/broker/password")
     for one in run.containers(all_of_them=True):
         shown = json.dumps([one["Config"]["Env"], one["Args"], one["Config"]["Cmd"], one["Config"]["Entrypoint"]])
-        assert not any(password in shown for password in passwords.values()), service_of(one)
+        assert not any(secret in shown for secret in (*given, password)), service_of(one)
         volumes = {mount["Name"].partition("_")[2] for mount in one["Mounts"] if mount["Type"] == "volume"}
         assert ("vault" in volumes) == (service_of(one) == "setup")
-        assert "broker-secret" not in volumes or service_of(one) == "setup"
-    broker = docker("exec", run.of("valkey")[0]["Id"], "ls", "-A", "/run/broker").split()
-    assert set(broker) == {"password", "valkey.conf", "users.acl", *SECRET}
+    # The broker's own files, which the containers of code of others cannot read.
+    own = [("read", f"/run/broker/{name}") for name in ("password", "valkey.conf", "tls.key")]
+    assert found(run, "reward", TRY, json.dumps(own)) == ["Permission denied"] * len(own)
+    assert not [path for path in found(run, "trainer-cpu", LIST, "/runs/demo/run") if "tokens" in path]
 
 
 def test_grpc_refuses_clear_text_and_callers_without_a_certificate(run: Project) -> None:
@@ -147,37 +143,95 @@ def test_grpc_refuses_clear_text_and_callers_without_a_certificate(run: Project)
     assert answers == [["UNAVAILABLE", "UNAVAILABLE", "OK"]] * len(PORTS)
 
 
-def test_a_token_opens_with_the_certificate_of_its_role_alone(run: Project) -> None:
-    viewer = read(run, "orchestrator-cpu", "/run/user-tokens/viewer").strip()
-    other = json.loads(run.python("reward", ASK, "/run/tokens", *SECRET, viewer))
-    assert other in ("PERMISSION_DENIED", "UNAUTHENTICATED")
+def test_a_token_opens_what_its_role_may_call_with_the_certificate_of_that_role_alone(run: Project) -> None:
+    viewer, own = read(run, "orchestrator-cpu", "/run/user-tokens/viewer"), read(run, "reward", "/run/tokens/reward")
+    answers = found(run, "reward", ASK, "/run/tokens", *SECRET, "", own, viewer)
+    assert answers == ["UNAUTHENTICATED", "PERMISSION_DENIED", "PERMISSION_DENIED"]
     words = ("/run/user-tokens", "ca.pem", "viewer.pem", "viewer-key.pem", viewer)
-    assert json.loads(run.python("orchestrator-cpu", ASK, *words)) == "OK"
+    assert found(run, "orchestrator-cpu", ASK, *words) == ["OK"]
 
 
-def test_the_broker_refuses_clear_text_and_the_anonymous_and_keeps_each_user_to_its_own(run: Project) -> None:
-    clear, anonymous, ping, writes, reads = json.loads(
-        run.python("reward", BROKER_WAYS, "/run/broker/ca.crt", "/run/broker/url")
-    )
-    assert "PONG" not in clear and "PONG" not in anonymous
-    assert anonymous.startswith("-NOAUTH")
-    assert ping == "True"
-    assert "no permissions" in writes.lower() and "no permissions" in reads.lower()
+def test_the_broker_refuses_clear_text_and_the_anonymous(run: Project) -> None:
+    clear, anonymous, ping = found(run, "reward", BROKER_WAYS, "/run/broker/ca.crt", "/run/broker/url")
+    assert "PONG" not in clear and anonymous.startswith("-NOAUTH") and ping == "True"
 
 
-def test_another_up_keeps_authority_and_passwords_and_with_new_ones_the_run_goes_on(run: Project) -> None:
-    files = ("/run/tokens/ca.crt", "/run/tokens/tls.key", "/run/broker/url")
-    before = [read(run, "reward", file) for file in files]
+def test_reward_may_write_to_its_own_event_logs_and_to_nothing_else_of_any_run(run: Project) -> None:
+    own = "/runs/demo/events/reward"
+    writable = found(run, "reward", WRITABLE)
+    (log,) = [path for path in writable if path != own]
+    assert writable == [own, log] and log.startswith(f"{own}/reward-")
+    acts = [
+        *(("create", f"/runs{path}") for path in ("", "/demo", "/demo/journal", "/demo/checkpoints", "/demo/events")),
+        ("create", "/runs/demo/config"),
+        *(("rename", f"/runs/{path}") for path in ("demo", "demo/journal", "demo/checkpoints", "demo/events/reward")),
+        *(("append", path) for path in files_of_others(run)),
+        *(("chmod", f"/runs/{path}") for path in ("demo", "demo/events", "demo/events/reward")),
+    ]
+    refused = found(run, "reward", TRY, json.dumps(acts))
+    assert len(acts) > 16 and set(refused) <= {"Permission denied", "Operation not permitted"}, refused
+    assert found(run, "reward", TRY, json.dumps([("create", own)])) == [""]
+    needed = [f"/runs/demo/{path}" for path in ("config/reward.json", "prompts.parquet", "demo/model/config.json")]
+    assert found(run, "reward", TRY, json.dumps([("read", path) for path in needed])) == ["", "", ""]
+    code = "import json, os; s = os.stat('/runs/demo'); print(json.dumps([oct(s.st_mode & 0o777), str(s.st_gid)]))"
+    assert found(run, "trainer-cpu", code) == ["0o750", "10001"]
+
+
+def files_of_others(run: Project) -> list[str]:
+    """A journal's segment, a checkpoint's file, the settings, and event logs of two services."""
+    paths = found(run, "trainer-cpu", LIST, "/runs/demo")
+    wanted = ("/journal/segment-", "/checkpoints/step-", "/config/trainer.json", "/events/trainer-", "/events/orch")
+    named = [path for path in reversed(paths) if "." in path.rpartition("/")[2]]
+    files = [next(path for path in named if part in path) for part in wanted]
+    assert found(run, "trainer-cpu", TRY, json.dumps([("append", path) for path in files])) == [""] * len(files)
+    return files
+
+
+def test_an_operators_act_needs_the_token_that_the_page_says_how_to_read(run: Project) -> None:
+    url = f"http://127.0.0.1:{run.port}"
+
+    def act(token: str) -> int:
+        headers = {"Content-Type": "application/json", "Origin": url}
+        headers |= {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"{url}/api/actions/resume", b"{}", headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert act("") == act("x" * 64) == 401
+    # The container knows where it is.
+    words = ("exec", "-T", "orchestrator-cpu", "headrace", "pause", "--url", "http://127.0.0.1:8080")
+    assert "paused" in run.compose(*words)
+    assert act(read(run, "orchestrator-cpu", "/run/user-tokens/operator")) == 200
+
+
+def test_another_up_keeps_secrets_and_with_new_ones_the_run_goes_on(run: Project) -> None:
+    """Removed: reward's token, the broker's password and the authority."""
+    places = ("/run/tokens/reward", "/run/tokens/ca.crt", "/run/tokens/tls.key", "/run/broker/url")
+    before = [read(run, "reward", place) for place in places]
+    kept = read(run, "rollout-cpu", "/run/tokens/rollout")
     run.compose("up", "--detach", seconds=UP_S)
-    assert [read(run, "reward", file) for file in files] == before
-    run.compose("stop", "trainer-cpu", seconds=180)
-    reached = int(run.status().get("step", 0))
-    once = ("run", "--rm", "--no-deps", "-T", "--entrypoint", "rm")
-    run.compose(*once, "setup", "-r", "/state/vault/certs", "/state/vault/users")
+    assert [read(run, "reward", place) for place in places] == before
+    reached = stopped_at(run)
+    once = ("run", "--rm", "--no-deps", "-T", "--entrypoint", "rm", "setup", "-rf")
+    run.compose(*once, "/state/vault/certs", "/state/broker/password", "/state/tokens/reward/reward")
     run.compose("up", "--detach", "--force-recreate", seconds=UP_S)
     wait_for_step(run, reached + 2)
-    after = [read(run, "reward", file) for file in files]
-    assert not set(after) & set(before)
+    assert not {read(run, "reward", place) for place in places} & set(before)
+    assert read(run, "rollout-cpu", "/run/tokens/rollout") == kept
+
+
+def test_the_run_is_proven_with_the_logs_in_both_places(run: Project) -> None:
+    """While it is paused: of a step that is being written not all files know yet."""
+    words = ("exec", "-T", "orchestrator-cpu", "headrace")
+    run.compose(*words, "pause", "--url", "http://127.0.0.1:8080")
+
+    def said() -> str:
+        return run.attempt(*words, "check", "/runs/demo").stdout
+
+    until(lambda: said().startswith("in order"), "a run in order", seconds=60, detail=said, every_s=1.0)
 
 
 def test_down_takes_all_secrets_away(run: Project) -> None:

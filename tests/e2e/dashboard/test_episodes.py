@@ -1,9 +1,7 @@
 """An episode on the Rollouts page: whose tokens, what was read, calls with arguments, results, time and version."""
 
-import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +9,9 @@ pytest.importorskip("playwright", reason="the python package playwright is not i
 
 from playwright.sync_api import Browser, expect
 
-from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import token_of
-from headrace.wire.rundir.layout import RunPaths
 from tests.browser import opened
 from tests.dashboard_run import write_run
 from tests.e2e.dashboard.shown import Shown
-from tests.e2e.episodes import holding_game, played_run
-from tests.http_tokens import remember
 from tests.played_run import write_played_step
 
 
@@ -72,25 +65,3 @@ def test_tokens_that_were_read_are_apart_and_have_neither_logprob_nor_advantage(
         said.locator(".token").first.hover()
         expect(page.locator(".tip")).to_contain_text("17 of 24")
         expect(page.locator(".tip")).to_contain_text("-0.1")
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_the_fleet_page_names_the_workers_and_what_their_episodes_wait_for(browser: Browser, tmp_path: Path) -> None:
-    hold = tmp_path / "seen" / "hold"
-    hold.parent.mkdir()
-    hold.touch()
-    run = played_run(tmp_path / "tiny", game=holding_game(hold))
-    run.start("--environment.tool-s=90", f"--environment.folders={json.dumps([str(hold.parent)])}")
-    try:
-        run.wait_until(lambda: any(one["waits"] for one in run.status().get("environments", [])), "an episode to wait")
-        port = json.loads((run.run_dir / "run" / "orchestrator.json").read_text())["http_port"]
-        remember(f"http://127.0.0.1:{port}", token_of(RunPaths(run.run_dir).tokens, Role.VIEWER))
-        with opened(browser, f"http://127.0.0.1:{port}/#/fleet") as page:
-            card = page.locator("table.environments")
-            expect(card).to_contain_text("environment-0")
-            expect(card).to_contain_text(re.compile(r"tiny/(g|e)[\d-]+/\d waits for the environment's step, "))
-            page.goto(f"http://127.0.0.1:{port}/#/queues")
-            expect(page.locator("table.streams")).to_contain_text("issued, for the environment workers")
-    finally:
-        run.close()

@@ -6,11 +6,10 @@ import pytest
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser import contrast, opened
 from tests.e2e.dashboard.shown import Shown
-from tests.variants import keep
 
 PAGES = {
     "run": ("/#/run?metrics=grad_norm", ".chart canvas"),
@@ -39,66 +38,26 @@ TEXTS = """() => {
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [pytest.param(390, marks=pytest.mark.long), 1280])
-def test_it_loads_without_an_error_or_a_foreign_request_and_fits(
-    browser: Browser, shown: Shown, name: str, width: int
+def test_it_loads_without_an_error_or_a_foreign_request_fits_and_can_be_read(
+    browser: Browser, shown: Shown, name: str
 ) -> None:
     path, sign = PAGES[name]
-    with opened(browser, shown.url + path, viewport={"width": width, "height": 800}) as page:
+    with opened(browser, shown.url + path, viewport={"width": 1280, "height": 800}, color_scheme="dark") as page:
         expect(page.locator(sign).first).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate("document.documentElement.scrollWidth") == 1280
         current = "annotate" if name == "annotate" else {"group": "rollouts"}.get(name, name)
         expect(page.locator('nav.pages [aria-current="page"]')).to_have_text(current.capitalize())
-
-
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
-def test_every_text_has_contrast(browser: Browser, shown: Shown, name: str, scheme: str) -> None:
-    path, sign = PAGES[name]
-    with opened(browser, shown.url + path, viewport={"width": 1280, "height": 800}, color_scheme=scheme) as page:
-        expect(page.locator(sign).first).to_be_visible()
         texts = page.evaluate(TEXTS)
     assert len(texts) > 10
     weak = [(text, ink, ground) for text, ink, ground, large in texts if contrast(ink, ground) < (3 if large else 4.5)]
     assert weak == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_curves_and_shades_of_tokens_have_contrast(browser: Browser, shown: Shown, scheme: str) -> None:
-    with opened(browser, f"{shown.url}/#/run", color_scheme=scheme) as page:
-        expect(page.locator(".card").first).to_be_visible()
-        colours = page.evaluate(
-            """() => {
-              const probe = document.body.appendChild(document.createElement("span"));
-              const computed = (name) => {
-                probe.style.color = `var(${name})`;
-                return getComputedStyle(probe).color;
-              };
-              const behind = (name) => {
-                probe.className = name;
-                return getComputedStyle(probe).backgroundColor;
-              };
-              const series = [...Array(8).keys()].map((at) => computed(`--series-${at + 1}`));
-              const shades = [..."01234"].flatMap((at) => [`adv-p${at}`, `adv-m${at}`]).slice(0, 9);
-              const names = ["adv-m4", ...shades.filter((one) => one !== "adv-m0"), ..."0123456"].map(
-                (one) => (one.length === 1 ? `lp-${one}` : one),
-              );
-              return { card: computed("--card"), ink: computed("--ink"), edge: computed("--edge"), series,
-                       shades: names.map((one) => [one, behind(one)]) };
-            }"""
-        )
-    weak = [one for one in [*colours["series"], colours["edge"]] if contrast(one, colours["card"]) < 3]
-    weak += [one for one in colours["shades"] if contrast(colours["ink"], one[1]) < 4.5]
-    assert len(colours["shades"]) >= 15 and all(shade != "rgba(0, 0, 0, 0)" for _, shade in colours["shades"])
-    assert weak == []
-
-
 FOCUSABLE = "a[href], button:not(:disabled), input, select, [tabindex='0']"
 
 
-@pytest.mark.parametrize("name", keep({"run"}, ["run", "group", "fleet", "queues", "compare"]))
-def test_the_tab_key_reaches_everything_and_the_focus_is_seen(browser: Browser, shown: Shown, name: str) -> None:
-    path, sign = PAGES[name]
+def test_the_tab_key_reaches_everything_and_the_focus_is_seen(browser: Browser, shown: Shown) -> None:
+    path, sign = PAGES["run"]
     with opened(browser, shown.url + path, viewport={"width": 1280, "height": 800}) as page:
         expect(page.locator(sign).first).to_be_visible()
         page.wait_for_timeout(300)
@@ -147,26 +106,6 @@ def test_keys_go_to_pages_open_the_help_and_leave_a_group(browser: Browser, show
         expect(page).to_have_url(re.compile("/annotate"))
 
 
-SLOW_BODIES = """
-const json = Response.prototype.json;
-Response.prototype.json = async function () {
-  await new Promise((resolve) => setTimeout(resolve, 400));
-  return json.call(this);
-};"""
-
-
-def test_a_page_left_while_its_answers_come_in_says_no_error(browser: Browser, shown: Shown) -> None:
-    with opened(browser, shown.url) as page:
-        page.add_init_script(SLOW_BODIES)
-        page.reload()
-        expect(page.locator(".headline")).to_be_visible()
-        for key, name in zip("2341", ("rollouts", "fleet", "queues", "run"), strict=True):
-            with page.expect_response(re.compile("/api/(series|rollouts|fleet|queues|dead)")):
-                page.keyboard.press(key)
-            expect(page).to_have_url(re.compile(f"#/{name}"))
-        expect(page.locator(".chart canvas").first).to_be_visible()
-
-
 def test_keys_typed_into_a_field_are_text(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/rollouts") as page:
         page.get_by_label("Text contains").press_sequentially("1?")
@@ -183,23 +122,6 @@ def test_the_policy_forbids_inline_code_and_the_page_has_none(browser: Browser, 
         html = answer.text()
     assert "style=" not in html and "<style" not in html
     assert re.findall(r"<script(?![^>]*\bsrc=)", html) == []
-
-
-def test_without_wish_for_motion_nothing_moves(browser: Browser, shown: Shown) -> None:
-    def longest(page: Page) -> float:
-        expect(page.locator(".headline")).to_be_visible()
-        seconds: float = page.evaluate(
-            """() => Math.max(...[...document.querySelectorAll("*")].flatMap((one) => {
-              const style = getComputedStyle(one);
-              return `${style.transitionDuration},${style.animationDuration}`.split(",").map(parseFloat);
-            }))"""
-        )
-        return seconds
-
-    with opened(browser, shown.url, reduced_motion="no-preference") as page:
-        assert longest(page) > 0
-    with opened(browser, shown.url, reduced_motion="reduce") as page:
-        assert longest(page) == 0
 
 
 def test_colours_are_kept_and_shared_with_the_annotators_page(browser: Browser, shown: Shown) -> None:

@@ -20,7 +20,7 @@ from headrace.wire.rundir.layout import RunPaths
 from tests.browser import opened
 from tests.dead_letters import bury_prompts
 from tests.e2e.harness import TinyRun
-from tests.http_tokens import bearer_of, remember
+from tests.http_tokens import remember
 
 pytestmark = pytest.mark.e2e
 SLOW_MS = 60_000
@@ -69,11 +69,6 @@ def act(page: Page, button: str, verb: str) -> str:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     return said
-
-
-def kept(page: Page) -> str:
-    found: str = page.evaluate("sessionStorage.getItem('headrace.token')")
-    return found
 
 
 def operator(live: TinyRun) -> dict[str, Any]:
@@ -126,13 +121,6 @@ def test_the_fleet_page_shows_replicas_and_publications(browser: Browser, url: s
         expect(page.locator(".members li").first).to_contain_text("proven")
 
 
-def test_the_queues_page_shows_every_stream(browser: Browser, url: str) -> None:
-    with opened(browser, f"{url}/#/queues") as page:
-        for name in ("prompts", "rollouts", "scored", "evaluated", "dead"):
-            expect(page.get_by_role("rowheader", name=re.compile(f"^{name}"))).to_be_visible()
-        expect(page.get_by_role("heading", name="No dead letters")).to_be_visible()
-
-
 def test_the_rollouts_page_shows_what_was_trained_just_now(browser: Browser, url: str) -> None:
     with opened(browser, f"{url}/#/rollouts") as page:
         expect(page.locator(".row-link").first).to_be_visible(timeout=SLOW_MS)
@@ -141,12 +129,6 @@ def test_the_rollouts_page_shows_what_was_trained_just_now(browser: Browser, url
         expect(page.locator("article.rollout")).to_have_count(4)
         expect(page.locator(".token").first).to_be_visible()
         expect(page.locator("article.rollout").first).to_contain_text("length")
-
-
-def test_the_compare_page_lists_the_run(browser: Browser, url: str) -> None:
-    with opened(browser, f"{url}/#/compare") as page:
-        expect(page.get_by_role("rowheader", name=re.compile("run"))).to_contain_text("this run")
-        expect(page.locator(".charts canvas").first).to_be_visible()
 
 
 def test_pause_stops_the_issue_of_prompts_and_resume_goes_on(browser: Browser, live: TinyRun, url: str) -> None:
@@ -160,47 +142,6 @@ def test_pause_stops_the_issue_of_prompts_and_resume_goes_on(browser: Browser, l
         assert "resumed" in act(page, "Resume", "Resume")
         expect(page.locator(".headline .pill")).to_have_text("running")
         live.wait_for_step(step + 1)
-
-
-def test_a_question_that_is_cancelled_does_nothing(browser: Browser, live: TinyRun, url: str) -> None:
-    with opened(browser, url) as page:
-        page.get_by_role("button", name="Stop", exact=True).click()
-        dialog = page.get_by_role("dialog", name="Stop the run?")
-        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
-        page.keyboard.press("Enter")
-        expect(dialog).to_have_count(0)
-        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_focused()
-        live.wait_until(lambda: operator(live).get("stopping") is False, "an answer")
-
-
-def test_a_mistyped_operator_token_leaves_the_tab_that_of_its_viewer(browser: Browser, url: str) -> None:
-    viewer = bearer_of(url)["Authorization"].removeprefix("Bearer ")
-    with opened(browser, url, allowed=[*ASKS_TOKEN, "status of 401"]) as page:
-        page.get_by_role("button", name="Checkpoint now", exact=True).click(timeout=SLOW_MS)
-        dialog = page.get_by_role("dialog")
-        dialog.get_by_role("button", name="Write checkpoint", exact=True).click()
-        field, said = dialog.get_by_label("Operator token"), dialog.locator(".said.bad")
-        for wrong, words in (
-            (f"{TOKEN}s", "this needs a token of the run"),
-            (f"{TOKEN}\u200b", "This is no token"),
-            (viewer, "is for operator, not for viewer"),
-        ):
-            field.fill(wrong)
-            page.keyboard.press("Enter")
-            expect(said).to_contain_text(words, timeout=SLOW_MS)
-            assert kept(page) == viewer
-        field.fill(f" {TOKEN} ")
-        page.keyboard.press("Enter")
-        expect(dialog.locator(".said.good")).to_be_visible(timeout=SLOW_MS)
-        assert kept(page) == TOKEN
-        page.reload()
-        expect(page.locator(".freshness")).to_have_text("Live")
-
-
-def test_a_checkpoint_is_written_when_asked(browser: Browser, live: TinyRun, url: str) -> None:
-    with opened(browser, url, allowed=ASKS_TOKEN) as page:
-        assert "checkpoint" in act(page, "Checkpoint now", "Write checkpoint")
-        live.wait_until(lambda: operator(live).get("checkpoint_asked") is False, "the checkpoint")
 
 
 def test_replicas_are_drained_and_scaled_and_a_refusal_is_shown(browser: Browser, live: TinyRun, url: str) -> None:

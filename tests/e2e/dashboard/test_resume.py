@@ -63,16 +63,3 @@ def test_steps_that_were_trained_again_make_the_page_load_anew(browser: Browser,
             expect(page.locator('figure[aria-label="Loss"] .plot')).not_to_have_attribute("aria-label", before or "")
     finally:
         alone.stop()
-
-
-def test_a_page_that_nobody_answers_says_so_and_recovers(browser: Browser, alone: Shown) -> None:
-    alone.start()
-    try:
-        with opened(browser, alone.url, allowed=AWAY) as page:
-            page.route("**/api/status", lambda route: route.abort())
-            page.reload()
-            expect(page.get_by_text("Connecting")).to_be_visible()
-            page.unroute("**/api/status")
-            expect(page.locator(".headline")).to_be_visible()
-    finally:
-        alone.stop()

@@ -56,12 +56,6 @@ def test_text_is_searched_and_nothing_found_is_said(browser: Browser, shown: Sho
         expect(page.get_by_role("heading", name="No rollouts")).to_be_visible()
 
 
-def test_a_refused_filter_is_told(browser: Browser, shown: Shown) -> None:
-    with opened(browser, f"{shown.url}/#/rollouts", allowed=["422"]) as page:
-        page.get_by_label("Step from").fill("many")
-        expect(page.get_by_role("alert")).to_be_visible()
-
-
 def test_the_keyboard_walks_the_list_into_a_group_and_back(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/rollouts", viewport={"width": 1280, "height": 800}) as page:
         page.locator(".row-link").first.focus()
@@ -121,8 +115,3 @@ def test_each_token_tells_of_itself_to_mouse_and_keyboard(browser: Browser, show
         expect(page.locator(".tip")).to_contain_text(re.compile(r"2 of \d+"))
         page.keyboard.press("ArrowLeft")
         expect(page.locator(".tip")).to_contain_text(re.compile(r"1 of \d+"))
-
-
-def test_a_group_that_is_not_there_is_told(browser: Browser, shown: Shown) -> None:
-    with opened(browser, f"{shown.url}/#/rollouts/400/1", allowed=["404"]) as page:
-        expect(page.get_by_role("alert")).to_contain_text("no trained group")

@@ -84,18 +84,6 @@ def test_a_drag_zooms_all_charts_and_asks_for_a_finer_series(browser: Browser, s
         expect(page).not_to_have_url(re.compile("from="))
 
 
-def test_steps_can_be_typed_and_the_newest_chosen(browser: Browser, shown: Shown) -> None:
-    with opened(browser, shown.url) as page:
-        page.get_by_label("From step").fill("50")
-        page.get_by_label("To step").fill("60")
-        page.keyboard.press("Enter")
-        expect(page).to_have_url(re.compile("from=50&to=60"))
-        page.get_by_role("button", name="Last 100").click()
-        expect(page).to_have_url(re.compile(r"newest=100"))
-        expect(page.get_by_role("button", name="Last 100")).to_have_attribute("aria-pressed", "true")
-        expect(page.get_by_label("From step")).to_have_value("")
-
-
 def test_the_cursor_tells_the_values_of_all_charts_at_its_step(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url) as page:
         values = [page.locator(f'figure[aria-label="{title}"] .legend-value').first for title in ("Reward", "Entropy")]

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import opened
 from tests.e2e.dashboard.shown import Shown
@@ -14,7 +14,6 @@ from tests.http_tokens import bearer_of
 
 pytestmark = pytest.mark.e2e
 REFUSED = ["status of 401"]
-UNSENT = ("zero\u200bwidth", "\u201cquoted\u201d", "two words", "\u00fcber")
 """No tokens; the first two no header can carry."""
 
 
@@ -31,19 +30,6 @@ def submit(page: Page, token: str) -> None:
 def kept(page: Page) -> str | None:
     found: str | None = page.evaluate("sessionStorage.getItem('headrace.token')")
     return found
-
-
-def expect_read(page: Page) -> None:
-    """The page has a token that may read the run."""
-    if "/annotate" in page.url:
-        expect(page.locator("#ask-name")).to_be_visible()
-    else:
-        expect(page.locator(".freshness")).to_have_text("Live")
-
-
-def rebound(route: Route) -> None:
-    """Forwards a request as a page of another host's name would send it."""
-    route.fulfill(response=route.fetch(headers={**route.request.headers, "host": "rebound.example"}))
 
 
 def test_the_link_opens_every_page_and_the_address_keeps_no_token(browser: Browser, shown: Shown) -> None:
@@ -64,14 +50,6 @@ def test_the_link_opens_every_page_and_the_address_keeps_no_token(browser: Brows
         assert not any(token in url or "token" in url for url in seen), seen
 
 
-def test_a_link_that_is_pasted_into_an_open_page_is_taken_too(browser: Browser, shown: Shown) -> None:
-    with opened(browser, f"{shown.url}/#/queues", has_token=False, allowed=REFUSED) as page:
-        expect(page.get_by_role("form", name="Token")).to_be_visible()
-        page.evaluate("token => { location.hash = `token=${token}`; }", token_of(shown))
-        expect(page.locator(".charts canvas").first).to_be_visible()
-        assert "token" not in page.url
-
-
 def test_without_a_token_the_page_asks_for_one_and_goes_on_where_it_was(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/fleet", has_token=False, allowed=REFUSED) as page:
         form = page.get_by_role("form", name="Token")
@@ -83,72 +61,3 @@ def test_without_a_token_the_page_asks_for_one_and_goes_on_where_it_was(browser:
         expect(page.locator(".freshness")).to_have_text("Live")
         expect(form).to_have_count(0)
         expect(page).to_have_url(re.compile("#/fleet$"))
-
-
-def test_the_annotators_page_asks_too_before_it_asks_for_a_name(browser: Browser, shown: Shown) -> None:
-    with opened(browser, f"{shown.url}/annotate", has_token=False, allowed=REFUSED) as page:
-        dialog = page.locator("#ask-token")
-        expect(dialog).to_be_visible()
-        for _ in range(2):
-            page.keyboard.press("Escape")
-        expect(dialog).to_be_visible()
-        expect(page.locator("#ask-name")).to_be_hidden()
-        submit(page, "wrong")
-        page.fill("#name-input", "ann")
-        page.keyboard.press("Enter")
-        expect(dialog.get_by_role("alert")).to_contain_text("is refused")
-        submit(page, token_of(shown))
-        page.fill("#name-input", "ann")
-        page.keyboard.press("Enter")
-        expect(page.locator("#who")).to_have_text("ann")
-    with opened(browser, f"{shown.url}/annotate#token={token_of(shown)}", has_token=False) as page:
-        expect(page.locator("#ask-name")).to_be_visible()
-        assert page.url == f"{shown.url}/annotate"
-
-
-@pytest.mark.parametrize("path", ["/#/fleet", "/annotate"])
-def test_what_is_no_token_is_neither_kept_nor_sent(browser: Browser, shown: Shown, path: str) -> None:
-    with opened(browser, shown.url + path, has_token=False, allowed=REFUSED) as page:
-        field = page.get_by_label("Token", exact=True).last
-        for wrong in UNSENT:
-            field.fill(f" {wrong} ")
-            page.keyboard.press("Enter")
-            expect(page.get_by_role("alert")).to_contain_text("This is no token")
-            assert kept(page) is None
-            field.fill("")
-        submit(page, token_of(shown))
-        expect_read(page)
-        assert kept(page) == token_of(shown)
-
-
-@pytest.mark.parametrize("page_path", ["/", "/annotate"])
-def test_a_link_whose_token_was_damaged_is_not_taken(browser: Browser, shown: Shown, page_path: str) -> None:
-    token = token_of(shown)
-    with opened(browser, f"{shown.url}{page_path}#token={token}\u200b", has_token=False, allowed=REFUSED) as page:
-        expect(page.get_by_role("alert")).to_contain_text("The token of the link has characters")
-        assert kept(page) is None and page.url == shown.url + page_path
-        page.reload()
-        expect(page.get_by_label("Token", exact=True).last).to_be_visible()
-        expect(page.get_by_role("alert")).to_have_count(0)
-        page.evaluate("token => { location.hash = `token=${token}`; }", f"\u201c{token}")
-        expect(page.get_by_role("alert")).to_contain_text("The token of the link has characters")
-        assert kept(page) is None and page.url == shown.url + page_path
-        page.evaluate("token => { location.hash = `token=${token}`; }", token)
-        expect_read(page)
-        assert kept(page) == token
-
-
-def test_a_refusal_of_the_host_does_not_ask_for_a_token(browser: Browser, shown: Shown) -> None:
-    refused = ["status of 403"]
-    with opened(browser, f"{shown.url}/#/queues", allowed=refused) as page:
-        expect(page.locator(".freshness")).to_have_text("Live")
-        page.route("**/api/**", rebound)
-        page.keyboard.press("3")
-        expect(page.locator("main")).to_contain_text("this service is not 'rebound.example'")
-        expect(page.get_by_role("form", name="Token")).to_have_count(0)
-    with opened(browser, f"{shown.url}/annotate", allowed=refused) as page:
-        page.route("**/api/**", rebound)
-        page.fill("#name-input", "ann")
-        page.keyboard.press("Enter")
-        expect(page.locator("#name-problem")).to_contain_text("this service is not 'rebound.example'")
-        expect(page.locator("#ask-token")).to_be_hidden()

@@ -33,7 +33,7 @@ from headrace.wire.contracts import (
     VersionSpan,
 )
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
-from headrace.wire.contracts.sampling_codec import FINISH_TO_PB, spans_to_pb
+from headrace.wire.contracts.codec import FINISH_TO_PB, SPAN
 from headrace.wire.errors import ExhaustedError, TransientError
 from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rpc import serve
@@ -97,7 +97,7 @@ class ScriptedReplica(rollout_pb2_grpc.RolloutServiceServicer):
             token_ids=ids_to_bytes(np.array(ids, np.int32)),
             logprobs=floats_to_bytes(-0.01 * np.arange(1, len(ids) + 1, dtype=np.float32) - request.turn),
             finish_reason=FINISH_TO_PB[reason],
-            spans=spans_to_pb([span]),
+            spans=[SPAN.to_pb(span)],
             replica_id=self.name,
             engine_s=0.001,
             cached_tokens=None if self.cached is None else self.cached(request),
@@ -154,10 +154,10 @@ async def stage(
     made_renderer, bounds = conversation_renderer(renderer, tokenizer), replace(LIMITS, **(limits or {}))
     found = Stage(tokenizer, made, directory, None, None)
     if taskset is not None:
-        given = replace(taskset, model=folder / "model", renderer=renderer, context_length=bounds.context_length)
+        given = replace(taskset, context_length=bounds.context_length)
         given = replace(given, max_turns=bounds.max_turns)
         found.pool = ChildPool(lambda: TasksetProcess(replace(CONFIG, **{"network": False, **config}), given), slots)
-        found.player = TasksetPlayer(made_renderer, turns, bounds)
+        found.player = TasksetPlayer(made_renderer, turns, bounds, lambda *told: found.begun.append(told))
     elif agent is None:
         found.pool, found.player = (
             ChildPool(lambda: ChildProcess(replace(CONFIG, **config)), slots),
@@ -165,7 +165,7 @@ async def stage(
         )
     else:
         found.pool = AgentPool(replace(CONFIG, **{"network": False, **config}), agent, slots)
-        found.player = AgentPlayer(made_renderer, turns, bounds, agent, lambda *told: found.begun.append(told))
+        found.player = AgentPlayer(made_renderer, turns, bounds, lambda *told: found.begun.append(told))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(found.pool.close)
         stack.push_async_callback(turns.close)

@@ -31,8 +31,6 @@ def taskset_stage(
         taskset=name,
         options={},
         harness=harness,
-        model=folder,
-        renderer=renderer,
         max_turns=4,
         context_length=4000,
     )

@@ -1,8 +1,6 @@
 """How an agent's episode ends, what rewards it, and what its program sees of the machine."""
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pytest
 
 from headrace.services.environment.agent.process import withheld_from
 from headrace.services.environment.agent.rewards import reward_of
-from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
+from headrace.services.environment.child.errors import EnvironmentFailedError
 from headrace.wire.contracts import FinishReason
 from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.v1 import rollout_pb2 as pb
@@ -30,19 +28,11 @@ def sandbox() -> None:
 @pytest.mark.parametrize(
     ("program", "limits", "reason", "words"),
     [
-        pytest.param(
-            "ask(USER)\ntime.sleep(1000)", {"episode_s": 15.0}, "time", r"environment.episode_s = 15 passed",
-            marks=pytest.mark.long,
-        ),
         ("ask(USER)\nsys.exit('no way')", {}, "environment_error", r"python exited with status 1; .*no way"),
         ("pass", {}, "environment_error", r"python ended without a call of the policy"),
         ("ask(USER)\nos.kill(os.getpid(), 9)", {}, "environment_error", r"python was ended by signal 9"),
-        (
-            "ask(USER)\nfor n in range(400): sys.stdout.write('x' * 100_000)\nsys.exit('the end')",
-            {}, "environment_error", r"status 1; it printed: \.\.\.x+the end$",
-        ),
     ],
-    ids=["hangs", "crashes", "never calls", "is killed", "floods"],
+    ids=["crashes", "never calls", "is killed"],
 )  # fmt: skip
 async def test_what_the_program_breaks_abstains(
     tmp_path: Path, program: str, limits: dict[str, float], reason: str, words: str
@@ -92,12 +82,6 @@ async def test_a_program_that_ends_in_a_call_ends_the_episode(tmp_path: Path) ->
         assert rollout.episode is not None and len(rollout.episode.turn_ends) == 1
 
 
-async def test_a_program_that_is_killed_is_played_again_while_attempts_are_left(tmp_path: Path) -> None:
-    async with agent_stage(tmp_path, "ask(USER)\nos.kill(os.getpid(), 9)") as it:
-        with pytest.raises(ChildDiedError, match="python was ended by signal 9"):
-            await play(it, last=False)
-
-
 async def test_a_command_of_the_task_gives_the_reward_out_of_files_that_the_program_never_saw(tmp_path: Path) -> None:
     program = """
     ask(USER)
@@ -108,7 +92,8 @@ async def test_a_command_of_the_task_gives_the_reward_out_of_files_that_the_prog
         pathlib.Path(place).write_text("echo 1 > /logs/verifier/reward.txt")
     pathlib.Path("task.json").write_text("{}")
     pathlib.Path("out").write_text("4")
-    late = "import time\\nwhile True: open('/tmp/work/out', 'w').write('0'); time.sleep(0.01)"
+    late = "import os, time\\nos.chdir('/tmp/work')\\n"
+    late += "while True: open('o', 'w').write('0'); os.replace('o', 'out'); time.sleep(0.01)"
     subprocess.Popen([sys.executable, "-c", late], start_new_session=True)
     """
     test = """
@@ -228,27 +213,3 @@ async def test_a_command_that_is_not_in_the_sandbox_is_refused(tmp_path: Path) -
         with pytest.raises(ConfigError, match=r"there is no '.*' in the sandbox \(environment.command\)"):
             async with agent_stage(tmp_path, "", command=command) as it:
                 await play(it)
-
-
-async def test_a_reward_command_that_withholds_the_program_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"it names agent.py, which environment.command runs"):
-        async with agent_stage(tmp_path, "", reward_command=("python", "agent.py", "--grade")) as it:
-            await play(it)
-
-
-@pytest.mark.parametrize("bwrap", ["", "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"])
-async def test_without_bubblewrap_no_program_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bwrap: str
-) -> None:
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    (bin_ / "sh").symlink_to(str(shutil.which("sh")))
-    if bwrap:
-        (bin_ / "bwrap").write_text(bwrap)
-        (bin_ / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", str(bin_))
-    with pytest.raises(ConfigError, match=r"bubblewrap.*user namespaces.*environment-sandbox") as refused:
-        async with agent_stage(tmp_path, "") as it:
-            await play(it)
-    assert "network = true" not in str(refused.value)
-    assert os.environ["PATH"] == str(bin_)

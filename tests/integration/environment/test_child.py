@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -99,25 +98,24 @@ async def test_a_class_has_methods_for_tools_and_a_reward_of_the_whole() -> None
         assert (reward["value"], reward["components"]) == (1.0, {"asked": 1.0})
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "said", "outcome"),
-    [
-        ("add", {"a": 2, "b": 3}, "5", "returned"),
-        ("add", {"a": 2}, "Error: the argument 'b' is missing; the arguments are a, b", "refused"),
-        ("add", {"a": 2, "b": 3, "c": 4}, "Error: there is no argument 'c'; the arguments are a, b", "refused"),
-        ("add", {"a": 2, "b": "3"}, 'Error: the argument \'b\' is "3", it must be of {"type": "integer"}', "refused"),
-        ("sub", {}, "Error: there is no tool 'sub'; there are add, fail", "refused"),
-        ("fail", {"text": "no luck"}, "Error: RuntimeError: no luck (games.py:", "raised"),
-    ],
-)
-async def test_whatever_a_policy_calls_it_gets_an_answer(
-    tool: str, arguments: dict[str, Any], said: str, outcome: str
-) -> None:
+CALLS = [
+    ("add", {"a": 2, "b": 3}, "5", "returned"),
+    ("add", {"a": 2}, "Error: the argument 'b' is missing; the arguments are a, b", "refused"),
+    ("add", {"a": 2, "b": 3, "c": 4}, "Error: there is no argument 'c'; the arguments are a, b", "refused"),
+    ("add", {"a": 2, "b": "3"}, 'Error: the argument \'b\' is "3", it must be of {"type": "integer"}', "refused"),
+    ("sub", {}, "Error: there is no tool 'sub'; there are add, fail", "refused"),
+    ("fail", {"text": "no luck"}, "Error: RuntimeError: no luck (games.py:", "raised"),
+]
+"""Tool, arguments, how the answer begins, outcome."""
+
+
+async def test_whatever_a_policy_calls_it_gets_an_answer() -> None:
     async with child("add", "fail") as one:
         assert (await reset(one))["messages"] == [{"role": "user", "content": "go"}]
-        answer = await use(one, tool, **arguments)
-        assert answer["messages"][0]["content"].startswith(said) and not answer["done"]
-        assert answer["calls"][0]["outcome"] == outcome
+        for tool, arguments, said, outcome in CALLS:
+            answer = await use(one, tool, **arguments)
+            assert answer["messages"][0]["content"].startswith(said) and not answer["done"]
+            assert answer["calls"][0]["outcome"] == outcome
         assert one.alive and (await say(one, "done"))["done"]
 
 
@@ -130,24 +128,25 @@ async def test_an_error_of_the_environment_names_file_and_line_and_the_child_goe
         assert one.alive
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ("17", "step returned 17, it must return a dict or None"),
-        ("{'dun': True}", "step returned the key 'dun', which is none of its keys"),
-        ("{'done': False}", "step returned no messages, and yet it is not done"),
-        ("{'messages': ['a'], 'done': False}", "as messages, they must be a list of dicts"),
-        ("{'messages': [{'role': 'user'}], 'done': False}", '"role" and "content" must be texts'),
-        ("{'reward': float('nan')}", "step returned reward = nan, it must be a finite number"),
-        ("{'components': {'x': 'y'}}", "step returned components.x = 'y', it must be a finite number"),
-    ],
-)
-async def test_what_has_not_the_form_is_refused_by_name(answer: str, words: str) -> None:
+MALFORMED = {
+    "17": "step returned 17, it must return a dict or None",
+    "{'dun': True}": "step returned the key 'dun', which is none of its keys",
+    "{'done': False}": "step returned no messages, and yet it is not done",
+    "{'messages': ['a'], 'done': False}": "as messages, they must be a list of dicts",
+    "{'messages': [{'role': 'user'}], 'done': False}": '"role" and "content" must be texts',
+    "{'reward': float('nan')}": "step returned reward = nan, it must be a finite number",
+    "{'components': {'x': 'y'}}": "step returned components.x = 'y', it must be a finite number",
+}
+"""What `step` returns -> why it is refused."""
+
+
+async def test_what_has_not_the_form_is_refused_by_name() -> None:
     async with child(environment="games:Says") as one:
-        await reset(one, {"answer": answer})
-        with pytest.raises(EnvironmentFailedError) as caught:
-            await say(one, "x")
-        assert words in str(caught.value)
+        for answer, words in MALFORMED.items():
+            await reset(one, {"answer": answer})
+            with pytest.raises(EnvironmentFailedError) as caught:
+                await say(one, "x")
+            assert words in str(caught.value)
 
 
 async def test_a_tool_that_hangs_is_killed_with_all_that_it_started() -> None:
@@ -160,18 +159,6 @@ async def test_a_tool_that_hangs_is_killed_with_all_that_it_started() -> None:
             await call
         assert not one.alive
     await until_async(lambda: not sleepers())
-
-
-async def test_a_process_that_is_left_behind_without_a_sandbox_holds_up_no_end() -> None:
-    """It has left the group, so that it is not killed, and holds the child's output open."""
-    async with child("leave_behind", sandbox=False) as one:
-        await reset(one)
-        number = int((await use(one, "leave_behind"))["messages"][0]["content"])
-        try:
-            await one.kill()
-            os.kill(number, 0)
-        finally:
-            os.kill(number, signal.SIGKILL)
 
 
 def sleepers() -> list[str]:
@@ -201,8 +188,8 @@ async def test_a_cpu_is_bounded_and_the_process_that_used_it_up_has_ended() -> N
         assert not one.alive
 
 
-@pytest.mark.parametrize("mib", [64, pytest.param(1024, marks=pytest.mark.long)])
-async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut(mib: int) -> None:
+async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut() -> None:
+    mib = 64
     async with child("grow", max_result_chars=100) as one:
         await reset(one)
         assert (await use(one, "grow", kind="prints", mib=mib))["messages"][0]["content"] == "printed"
@@ -211,41 +198,6 @@ async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut(mib: in
         text = answer["messages"][0]["content"]
         assert text == "y" * 100 + f"\n[{(50 << 20) - 100} more characters were cut]"
         assert answer["calls"][0]["cut"] == (50 << 20) - 100
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("exit", "exited with status 7"),
-        ("kill", "was ended by SIGKILL"),
-        ("garble", "broke the protocol"),
-        ("close", "the environment's process"),
-    ],
-)
-async def test_a_process_that_ends_or_lies_costs_its_episode_and_is_replaced(how: str, words: str) -> None:
-    pool = ChildPool(lambda: ChildProcess(replace(CONFIG, tools=("games:end", "games:add"))), 1)
-    try:
-        async with pool.child() as one:
-            await reset(one)
-            with pytest.raises(EnvironmentFailedError, match=words):
-                await use(one, "end", how=how)
-            assert not one.alive
-        async with pool.child() as other:
-            assert other is not one
-            await reset(other)
-            assert (await use(other, "add", a=1, b=1))["messages"][0]["content"] == "2"
-        async with pool.child() as same:
-            assert same is other
-    finally:
-        await pool.close()
-    assert not other.alive
-
-
-async def test_a_frame_beyond_the_limit_is_a_broken_protocol() -> None:
-    async with child("grow", max_result_chars=10_000_000, max_frame_bytes=1 << 20) as one:
-        await reset(one)
-        with pytest.raises(EnvironmentFailedError, match="broke the protocol"):
-            await use(one, "grow", kind="text", mib=5)
 
 
 @pytest.mark.parametrize("network", [False, True])
@@ -257,13 +209,6 @@ async def test_the_network_is_there_only_if_it_is_wanted(network: bool) -> None:
             answer = await use(one, "connect", port=server.getsockname()[1])
             said = answer["messages"][0]["content"]
             assert said == "connected" if network else said.startswith("Error: ConnectionRefusedError"), said
-
-
-async def test_without_a_sandbox_nothing_starts_that_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match=r"install it .*, or set environment.network = true"):
-        async with child("add", network=False):
-            pass
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(400)
 WORTH, STEP_S = 0.25, 4.0
 VARIABLE = "MISDEEDS"
 ENDS = {
-    "forge": "the environment's process broke the protocol: a line that answers no call, or another one",
+    "forge": "the environment's process broke the protocol: what came answers nothing that was asked",
     "abandon_a_child": "the environment's process exited with status 3",
     "close_all": "the environment's process closed its socket",
     "close_all_and_stay": "the environment's process closed its socket",

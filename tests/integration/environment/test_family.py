@@ -92,10 +92,3 @@ async def test_a_service_refuses_before_it_takes_anything(tmp_path: Path) -> Non
     play = PlayOnceSettings(**given.__dict__, play=PlayTable(task_json="{}", address="127.0.0.1:1"))
     with pytest.raises(ConfigError, match=REFUSED):
         await play_once(play)
-
-
-async def test_a_start_compares_with_the_tools_that_the_class_has(tmp_path: Path) -> None:
-    assert await check(settings(tmp_path / "none", OTHER, renderer="qwen3", name="games:Adder")) == 0
-    with pytest.raises(ConfigError, match=REFUSED):
-        await check(settings(tmp_path / "own", OTHER, renderer="qwen3", name="games:Clerk"))
-    assert await check(settings(tmp_path / "template", OTHER, name="games:Clerk")) == 0

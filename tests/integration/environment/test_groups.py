@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from headrace.services.environment import metrics
 from headrace.services.environment.health import EnvironmentHealth, EnvironmentOutageError
 from headrace.services.environment.service import EpisodeGroups
 from headrace.wire.contracts import DropReason, FinishReason, Message, RolloutGroup, Tombstone, decode, encode
@@ -116,22 +115,6 @@ async def test_an_episode_whose_process_is_killed_is_played_again_with_the_same_
         (rollout,) = group.rollouts
         assert rollout.finish_reason is FinishReason.STOP and rollout.text == "45"
         assert [request.turn for request in replica.asked] == [0, 0, 1] and replica.asked[0] == replica.asked[1]
-
-
-async def test_an_episode_whose_process_dies_in_the_same_tool_each_time_has_lost_it(tmp_path: Path) -> None:
-    def dies(text: str, request: pb.SampleRequest) -> str:
-        return '<tool_call>{"name": "end", "arguments": {"how": "kill"}}</tool_call>'
-
-    before = metrics.PLAYED_AGAIN._value.get()
-    async with stage(tmp_path, dies, tools=("games:end",)) as it, AsyncExitStack() as stack:
-        works = Works(it, tmp_path)
-        await working(stack, works)
-        await works.issue(0, {"prompt": "end"})
-        (group,) = await works.rollouts(1)
-        (rollout,) = group.rollouts
-        assert rollout.finish_reason is FinishReason.TOOL_LOST and rollout.episode is not None
-        assert "SIGKILL" in rollout.episode.error and len(it.replicas["rollout-0"].asked) == 3
-        assert metrics.PLAYED_AGAIN._value.get() == before + 2
 
 
 def calls(name: str, **arguments: object) -> Callable[[str, pb.SampleRequest], str]:
@@ -281,18 +264,3 @@ def test_an_environment_that_fails_the_first_groups_in_one_way_ends_the_run_by_i
         EnvironmentOutageError, match=r"first 3 groups failed in the environment: KeyError: 'x' \(game.py:3\)"
     ):
         health.take(failed(reason=reason), 1.0)
-
-
-@pytest.mark.parametrize("first", [builders.played_group, lambda: failed("another error")])
-def test_errors_of_single_tasks_end_no_run_before_the_outage_is_long(first: Callable[[], RolloutGroup]) -> None:
-    health = EnvironmentHealth(outage_s=300)
-    health.take(first(), 0.0)
-    for second in range(1, 3):
-        health.take(failed(), float(second))
-    health.take(builders.played_group(), 290.0)
-    for second in (300, 400, 599):
-        health.take(failed(), float(second))
-    with pytest.raises(
-        EnvironmentOutageError, match=r"every episode of the last 300 s failed .*environment.outage_s = 300"
-    ):
-        health.take(failed(), 600.0)

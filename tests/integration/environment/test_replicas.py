@@ -61,12 +61,3 @@ async def test_the_last_list_stands_while_the_orchestrator_is_away_and_the_next_
         server = await serve({SERVICE_NAME: Lists("rollout-1").add_to}, "127.0.0.1", server.port)
         await until_async(lambda: chosen(directory) == "rollout-1")
     await server.stop(0)
-
-
-async def test_an_orchestrator_that_is_silent_beyond_its_lease_is_asked_again() -> None:
-    lists = Lists("rollout-0", lease_s=0.2)
-    server = await serve({SERVICE_NAME: lists.add_to}, "127.0.0.1", 0)
-    async with following(server.port) as directory:
-        await until_async(lambda: lists.asked >= 3)
-        assert chosen(directory) == "rollout-0"
-    await server.stop(0)

@@ -9,8 +9,6 @@ from typing import Any
 import grpc
 import pytest
 
-from headrace.services.environment.player.in_hand import EpisodesInHand
-from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.reporting import report_episodes
 from headrace.services.orchestrator.service import SERVICE_NAME
 from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
@@ -70,42 +68,3 @@ async def test_the_orchestrator_hears_which_episode_waits_for_which_tool_and_whi
         place = hears.workers.place_of(3, time.monotonic())
         assert place.startswith("environment-0 plays it: test/g00000003/"), place
     assert works.groups.in_hand.all == []
-
-
-class Deaf(orchestrator_pb2_grpc.OrchestratorServiceServicer):
-    """An orchestrator from before there were reports."""
-
-    def add_to(self, server: grpc.aio.Server) -> None:
-        orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, server)
-
-
-async def test_a_report_that_fails_ends_nothing_and_the_next_one_is_heard() -> None:
-    in_hand, hears = EpisodesInHand(), Hears()
-    server = await serve({SERVICE_NAME: Deaf().add_to}, "127.0.0.1", 0)
-    tried = 0
-
-    def notes() -> tuple[str, ...]:
-        nonlocal tried
-        tried += 1
-        return ("half of a pair: \ud83d",) if tried == 1 else ("a note",)
-
-    report = asyncio.create_task(
-        report_episodes(f"127.0.0.1:{server.port}", in_hand, notes, run_id="test", worker_id="environment-0", slots=1)
-    )
-    try:
-        await until_async(lambda: tried >= 3)
-        assert not report.done()
-        await server.stop(0)
-        server = await serve({SERVICE_NAME: hears.add_to}, "127.0.0.1", server.port)
-        await until_async(lambda: hears.workers.view(time.monotonic()))
-    finally:
-        report.cancel()
-        await server.stop(0)
-
-
-def test_a_name_that_no_message_can_hold_is_reported_all_the_same() -> None:
-    state = EpisodeState(rollout_id="r/g0/0")
-    state.wait("tool", "the tools \ud83d" + "x" * 1000)
-    assert state.waits_for.startswith("the tools ?xx") and len(state.waits_for) == 200
-    orchestrator = pb.EpisodeInHand(waits_for=state.waits_for)
-    assert orchestrator.waits_for == state.waits_for

@@ -6,13 +6,11 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace.services.environment.child.errors import ChildDiedError
-from headrace.wire.contracts import FinishReason, Rollout
+from headrace.wire.contracts import FinishReason
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
 from tests.integration.environment.stage import played
@@ -29,9 +27,8 @@ def sandbox() -> None:
     need_sandbox()
 
 
-@pytest.mark.parametrize("renderer", ["qwen3", pytest.param("template", marks=pytest.mark.long)])
-async def test_a_taskset_is_played_with_its_tools_and_scored_by_its_rewards(tmp_path: Path, renderer: str) -> None:
-    async with taskset_stage(tmp_path, renderer=renderer) as it:
+async def test_a_taskset_is_played_with_its_tools_and_scored_by_its_rewards(tmp_path: Path) -> None:
+    async with taskset_stage(tmp_path, renderer="qwen3") as it:
         rollout = await play(it, played(TASK))
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
         assert rollout.episode is not None and rollout.episode.reward is not None
@@ -51,10 +48,11 @@ KINDS = {"linear": (2, 1), "fork": (3, 2), "compaction": (3, 2), "retry": (2, 1)
 """Turns and segments of each kind of conversation."""
 
 
-@pytest.mark.parametrize("renderer", [pytest.param("qwen3", marks=pytest.mark.long), "template"])
-async def test_what_is_trained_is_what_the_package_sees_in_its_branches(tmp_path: Path, renderer: str) -> None:
+async def test_each_branch_of_a_conversation_is_a_segment(tmp_path: Path) -> None:
     hidden = {"network": True, "sandbox": False}  # In the sandbox there is no place for a witness.
-    async with taskset_stage(tmp_path, said_in_turn, name="forks", harness="forks", renderer=renderer, **hidden) as it:
+    async with taskset_stage(
+        tmp_path, said_in_turn, name="forks", harness="forks", renderer="template", **hidden
+    ) as it:
         for kind, (turns, segments) in KINDS.items():
             witness, replica = tmp_path / f"{kind}.json", it.replicas["rollout-0"]
             replica.asked.clear()
@@ -71,36 +69,11 @@ async def test_what_is_trained_is_what_the_package_sees_in_its_branches(tmp_path
             assert rollout.episode is not None and len(rollout.episode.segments) == segments
             assert sampled(rollout, it.tokenizer) == [f"answer {n}<|im_end|>" for n in range(turns)]
             assert len(replica.asked) == turns  # The requests of a retry are one turn.
-            are_those_of_the_branches(rollout, json.loads(witness.read_text()))
 
 
 def has_repeated(asked: Path) -> bool:
     """Whether the client has marked a request as a retry."""
     return asked.is_file() and "1" in asked.read_text().split()
-
-
-def are_those_of_the_branches(rollout: Rollout, branches: list[dict[str, Any]]) -> None:
-    trained: set[bytes] = set()
-    for (ids, mask, logprobs), branch in zip(segments_of(rollout), branches, strict=True):
-        assert ids.tolist() == branch["ids"]
-        # A token that an earlier branch has is trained there.
-        wanted = [own and ids[: place + 1].tobytes() not in trained for place, own in enumerate(branch["mask"])]
-        assert mask.tolist() == wanted and any(wanted)
-        np.testing.assert_array_equal(logprobs[mask], np.float32(branch["logprobs"])[mask])
-        trained |= {ids[: place + 1].tobytes() for place in np.flatnonzero(mask)}
-
-
-def segments_of(rollout: Rollout) -> list[tuple[Any, Any, Any]]:
-    """Ids, mask and logprobs of each segment, its context included."""
-    assert rollout.episode is not None
-    starts = [one.start for one in rollout.episode.segments]
-    found = []
-    for segment, start, end in zip(rollout.episode.segments, starts, [*starts[1:], None], strict=True):
-        before = len(segment.context_ids)
-        ids = np.concatenate([segment.context_ids, rollout.token_ids[start:end]])
-        mask = np.concatenate([np.zeros(before, bool), rollout.trained_mask[start:end]])
-        found.append((ids, mask, np.concatenate([np.zeros(before, np.float32), rollout.logprobs[start:end]])))
-    return found
 
 
 @pytest.mark.long
@@ -109,7 +82,6 @@ async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path)
         rollout = await play(it, played({"prompt": "first", "kind": "many"}))
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.TURN_LIMIT, "")
         assert rollout.episode is not None and rollout.episode.reward is not None and rollout.episode.reward.value == 1
-        # The same request again is another turn.
         assert sampled(rollout, it.tokenizer) == [f"answer {n}<|im_end|>" for n in range(4)]
         short = await play(it, played({"prompt": "first", "kind": "linear"}, max_tokens=6))
         assert short.finish_reason is FinishReason.LENGTH and short.trained_mask.sum() == 6
@@ -121,15 +93,6 @@ async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path)
         assert broken.finish_reason is FinishReason.ENVIRONMENT_ERROR and "there is no metric" in error_of(broken)
         # Whoever looks at it sees what was said.
         assert [one.content for one in seen(broken).messages if one.role == "assistant"] == ["answer 0", "answer 1"]
-
-
-@pytest.mark.long
-async def test_a_context_that_does_not_fit_is_a_limit(tmp_path: Path) -> None:
-    limits = {"context_length": 12}
-    async with taskset_stage(tmp_path, said_in_turn, name="forks", harness="forks", limits=limits) as it:
-        rollout = await play(it, played({"prompt": "first " * 20, "kind": "linear"}))
-        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.LENGTH, "")
-        assert not rollout.trained_mask.any()
 
 
 @pytest.mark.long

@@ -13,7 +13,6 @@ from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, View
-from headrace.wire.rundir.events import EventLog
 
 LIVES = """
 import pathlib, sys, time
@@ -55,32 +54,6 @@ def test_a_trainer_that_a_signal_ended_is_started_again_and_ends_with_the_traini
 def test_a_run_that_an_operator_stopped_has_not_finished_and_is_not_started_again(tmp_path: Path) -> None:
     outcome, told = run(tmp_path, then_s=600.0, code=OPERATOR_CODE)
     assert outcome == RunOutcome("stopped", "an operator stopped the run") and told == []
-
-
-def test_a_machine_that_died_at_the_end_of_a_finished_run_reports_that_end(tmp_path: Path) -> None:
-    events = EventLog(tmp_path, "orchestrator", "orchestrator")
-    events.append("run_ended", version=3, open_groups=[])
-    events.close()
-    outcome, _ = run(tmp_path, then_s=600.0, lock=RunLock(tmp_path))
-    assert outcome == RunOutcome("finished")
-
-
-def test_nobody_waits_for_machines_of_a_run_whose_command_has_ended(tmp_path: Path) -> None:
-    outcome, told = run(tmp_path, then_s=600.0, lock=RunLock(tmp_path))
-    assert outcome == RunOutcome("stopped", "the run's command on machine 0 has ended")
-    assert told == [f"trainer-node-1 exited with status {STOPPED_CODE}; it is started again (1)"]
-
-
-def test_a_run_that_nobody_has_begun_yet_has_not_ended(tmp_path: Path) -> None:
-    watch = RunWatch(tmp_path)
-    assert not watch.ended() and not watch.ended()
-    RunLock(tmp_path).release()
-    assert not watch.ended()
-    lock = RunLock(tmp_path)
-    assert not watch.ended()
-    lock.release()
-    # One look could fall between two writes of a holder.
-    assert [watch.ended(), watch.ended()] == [False, True]
 
 
 CRASHES = """

@@ -1,18 +1,15 @@
 """What the demo makes: sums apart from the held-out ones, and a model that transformers loads."""
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from headrace.config.resolve import resolve
-from headrace.demo.arithmetic import CHARACTERS, exercises
-from headrace.demo.demo import RUN_TOML, prepare_demo
+from headrace.demo.arithmetic import exercises
 from headrace.model.model_check import check_model
-from headrace.model.tiny_models import Shape, character_tokenizer, make_text_model, write_model
-from headrace.wire.errors import ConfigError, DataError
+from headrace.model.tiny_models import make_text_model
+from headrace.wire.errors import DataError
 from tests.verbs import said
 
 
@@ -21,43 +18,6 @@ def test_every_pair_is_there_once_and_held_out_sums_are_not_trained() -> None:
     assert len(held_out) == 100 and len({one.prompt for one in training + held_out}) == 8100
     assert all(sum(map(int, one.prompt[:-1].split("+"))) == int(one.answer) for one in training[:50])
     assert exercises(seed=0, held_out=100) == (training, held_out) != exercises(seed=1, held_out=100)
-
-
-def test_the_demos_config_is_valid(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text(RUN_TOML)
-    config = resolve(tmp_path / "run.toml").config
-    assert config.rollout.replicas == 2 and config.run.max_staleness == 1
-
-
-@pytest.mark.long
-def test_what_a_killed_demo_left_is_made_anew(tmp_path: Path) -> None:
-    for name in ("base", "sft", "model"):
-        (tmp_path / "demo" / name).mkdir(parents=True)
-        (tmp_path / "demo" / name / "half.safetensors").write_text("half")
-    few = ["--sft.steps", "2", "--run.max-steps", "5"]
-    prepare_demo(tmp_path, few, os.environ, lambda said: None)
-    made = tmp_path / "demo"
-    assert not list(made.rglob("half*")) and check_model(made / "model", engine="torch").family == "qwen3"
-
-
-def test_what_no_demo_made_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "demo" / "journal").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"contains files that no demo made \(journal\)"):
-        prepare_demo(tmp_path, [], os.environ, lambda said: None)
-    assert (tmp_path / "demo" / "journal").is_dir()
-
-
-def test_the_models_weights_are_all_there_and_it_generates(tmp_path: Path) -> None:
-    write_model(tmp_path, character_tokenizer(CHARACTERS), Shape(), seed=0)
-    assert check_model(tmp_path, engine="torch").family == "qwen3"
-    model, info = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
-    assert 0.5e6 < sum(value.numel() for value in model.parameters()) < 0.7e6
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    ids = tokenizer("17+25=", return_tensors="pt").input_ids
-    assert tokenizer.decode(ids[0]) == "17+25="
-    assert model.generate(ids, max_new_tokens=3, do_sample=False).shape[1] > 6
-    assert tokenizer.eos_token_id == 1
 
 
 def test_a_model_with_a_tokenizer_learned_from_text_loads(tmp_path: Path) -> None:

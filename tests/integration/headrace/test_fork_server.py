@@ -15,7 +15,7 @@ import pytest
 
 from headrace.config.schema import RunFile
 from headrace.run.preload import begin_fork_server
-from headrace.supervisor.fork_server.client import ForkServer, ForkServerError, can_fork
+from headrace.supervisor.fork_server.client import ForkServer, can_fork
 from headrace.supervisor.once import ChildFailedError, run_once
 from headrace.supervisor.process import ProcessPlan, ServiceProcess
 from headrace.wire.errors import WaitTimeoutError
@@ -158,33 +158,6 @@ def test_an_import_that_starts_a_thread_is_named_and_the_process_starts_by_itsel
     assert "has started threads" in notice and "ticker" in notice
 
 
-def test_a_server_that_failed_while_the_run_was_prepared_is_reported_once(tmp_path: Path, env: dict[str, str]) -> None:
-    notices: list[str] = []
-    server = ForkServer(env, ["ticking"], heavy=["service"])
-    found = json.loads(run_once("the job", argv("0"), env=env, log=None, timeout_s=60, fork_server=server))
-    assert found["ppid"] == os.getpid() and notices == []
-
-    async def live() -> list[int]:
-        lives = [await ServiceProcess.spawn(plan(server, env, "4"), tmp_path, notices.append) for _ in range(2)]
-        return [await life.wait() for life in lives]
-
-    assert asyncio.run(live()) == [4, 4]
-    (notice,) = notices
-    assert "has started threads" in notice
-
-
-def test_a_light_process_starts_on_its_own_where_the_server_has_ended(tmp_path: Path, env: dict[str, str]) -> None:
-    notices: list[str] = []
-    server = ForkServer(env, ["ticking"], heavy=[])
-    until(lambda: server._process.poll() is not None, "the server to end")
-
-    async def live() -> int:
-        return await (await ServiceProcess.spawn(plan(server, env, "4"), tmp_path, notices.append)).wait()
-
-    assert asyncio.run(live()) == 4
-    assert len(notices) == 1
-
-
 def test_a_frozen_server_is_given_up_by_the_deadline(
     tmp_path: Path, env: dict[str, str], server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,33 +175,6 @@ def test_a_frozen_server_is_given_up_by_the_deadline(
     (notice,) = notices
     assert "0 s to fork service" in notice
     assert children() == []
-
-
-def test_an_import_that_fails_is_left_to_the_process(tmp_path: Path, env: dict[str, str]) -> None:
-    server = ForkServer(env, ["no_such_module", "marker"], heavy=["service"])
-
-    async def live() -> int:
-        return await (await ServiceProcess.spawn(plan(server, env, "4"), tmp_path, print)).wait()
-
-    assert asyncio.run(live()) == 4
-    assert json.loads((tmp_path / "run" / "trainer.json").read_text())["forked"] is True
-    server.close()
-
-
-def test_a_light_process_does_not_wait_for_the_imports(env: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "modules" / "slow.py").write_text("import time\ntime.sleep(600)\n")
-    server = ForkServer(env, ["slow"], heavy=["heavy"])
-    assert not server.serves(argv("0"))
-    assert server.serves((sys.executable, "-P", "-m", "heavy"))
-    assert not server.serves(("sleep", "60"))
-    server.close()
-    assert not server.serves((sys.executable, "-P", "-m", "heavy"))
-
-
-def test_a_light_process_is_forked_once_the_imports_are_there(env: dict[str, str]) -> None:
-    server = ForkServer(env, ["marker"], heavy=[])
-    until(lambda: server.serves(argv("0")), "the server to load")
-    server.close()
 
 
 def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path, env: dict[str, str], server: ForkServer) -> None:
@@ -261,11 +207,6 @@ def test_a_job_returns_its_output_its_error_and_its_deadline(env: dict[str, str]
     with pytest.raises(WaitTimeoutError, match="the job"):
         run("sleep", seconds=0.2)
     assert len(children()) == 1, "only the server"
-
-
-def test_too_large_an_environment_is_refused_by_the_client(env: dict[str, str], server: ForkServer) -> None:
-    with pytest.raises(ForkServerError, match="an environment of"):
-        server.start_and_wait(argv("0"), env | {"LARGE": "x" * 200_000}, (1, 2))
 
 
 def test_the_death_of_the_supervisor_leaves_neither_server_nor_process(tmp_path: Path, env: dict[str, str]) -> None:
@@ -310,12 +251,3 @@ def test_a_kernel_that_lacks_or_forbids_the_call_has_none(monkeypatch: pytest.Mo
 def test_a_run_on_a_gpu_has_none(tmp_path: Path) -> None:
     table = RunTable(id="run", device="cuda")
     assert begin_fork_server(RunFile.model_construct(run=table), {}) is None
-
-
-async def test_one_that_waits_while_the_server_dies_starts_by_itself(server: ForkServer, env: dict[str, str]) -> None:
-    starts = [asyncio.create_task(server.start(argv("0"), env, 2)) for _ in range(3)]
-    await asyncio.sleep(0)
-    server._process.kill()
-    found = await asyncio.wait_for(asyncio.gather(*starts, return_exceptions=True), 60)
-    # What the supervisor takes for a reason to start the process by its command line, not for the end of the run.
-    assert [type(one) for one in found] == [ForkServerError] * 3, found

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,39 +59,6 @@ def test_a_model_of_the_hub_is_fetched_and_pinned(hub: Hub, tmp_path: Path) -> N
     assert keys == {"model.revision": ("", commit)}
 
 
-@pytest.mark.long
-def test_a_resumed_run_keeps_its_commit_and_gets_its_folder_again(hub: Hub, tmp_path: Path) -> None:
-    first = hub.put(NAME, model(tmp_path / "v1"), "main")
-    begun = prepared(tmp_path, hub)
-    second = hub.put(NAME, model(tmp_path / "v2", seed=1), "main")
-    assert second != first
-    assert prepared(tmp_path, hub, resume=True).config.model.path == begun.config.model.path
-    shutil.rmtree(tmp_path / "home")
-    kept = resolve(tmp_path / "run" / "config" / "run.toml")
-    assert kept.config.model.hub_id is None
-    again = prepared(tmp_path, hub, resume=True).config.model
-    assert again.path.is_dir() and again.revision == first
-    shutil.rmtree(tmp_path / "run")
-    assert prepared(tmp_path, hub).config.model.revision == second
-    shutil.rmtree(tmp_path / "run")
-    assert prepared(tmp_path, hub, "--model.revision", first).config.model.revision == first
-
-
-@pytest.mark.long
-def test_without_a_network_what_was_fetched_serves_and_else_the_command_is_named(tmp_path: Path) -> None:
-    with running() as hub:
-        hub.put(NAME, model(tmp_path / "v1"), "main")
-        path = prepared(tmp_path, hub).config.model.path
-    shutil.rmtree(tmp_path / "run")
-    assert prepared(tmp_path, hub).config.model.path == path, "the Hub is gone, the cache is not"
-    (path / "model.safetensors").unlink()
-    for name, more in ((NAME, {}), ("owner/other", {}), ("owner/other", {"HF_HUB_OFFLINE": "1"})):
-        with pytest.raises(ConfigError, match=rf"run.toml:2: .*`hf download {name} --revision main`") as caught:
-            prepared(tmp_path, hub, name=name, resume=False, **more)
-        assert str(tmp_path / "home") in str(caught.value)
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-
-
 def test_what_the_hub_refuses_is_said(hub: Hub, tmp_path: Path) -> None:
     hub.put(NAME, model(tmp_path / "v1"), "main")
     with pytest.raises(ConfigError, match=r"no such folder, and no model 'owner/other' on the Hub .* set HF_TOKEN"):
@@ -103,21 +69,6 @@ def test_what_the_hub_refuses_is_said(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no safetensors file"):
         prepared(tmp_path, hub)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.long
-def test_a_gated_model_needs_the_token(tmp_path: Path) -> None:
-    with running(token="hf_secret") as hub:
-        hub.put(NAME, model(tmp_path / "v1"), "main")
-        with pytest.raises(ConfigError, match=r"owner/tiny-1\.5 is gated: accept its terms .* set HF_TOKEN"):
-            prepared(tmp_path, hub)
-        assert prepared(tmp_path, hub, HF_TOKEN="hf_secret").config.model.hub == NAME
-        shutil.rmtree(tmp_path / "run")
-        shutil.rmtree(tmp_path / "home")
-        (tmp_path / "token").write_text("hf_secret\n")
-        prepared(tmp_path, hub, HF_TOKEN_PATH=str(tmp_path / "token"))
-    for file in (tmp_path / "run").rglob("*"):
-        assert not file.is_file() or b"hf_secret" not in file.read_bytes()
 
 
 def test_a_folder_that_is_there_is_no_id(hub: Hub, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.cli.plot import plot_runs
-from headrace.inspect.plot.curves import RunRows, choose_panels, running_mean
+from headrace.inspect.plot import RunRows, choose_panels, running_mean
 from headrace.wire.errors import ConfigError
 
 WANTED = ["reward", "held-out accuracy", "loss", "KL to the sampling policy", "entropy, nats a token",
@@ -19,8 +19,7 @@ def rows(steps: int, *, offset: float = 0.0) -> list[dict[str, float | None]]:
     return [
         {
             "step": step, "reward_mean": step / steps + offset, "loss": 0.1 / step, "policy_kl": 0.01, "entropy": 1.0,
-            "completion_length_mean": 20.0, "staleness_mean": 0.5, "seconds": 1.0, "clip_fraction": 0.1,
-            "grad_norm": None,
+            "completion_length_mean": 20.0, "staleness_mean": 0.5, "seconds": 1.0,
         }
         for step in range(1, steps + 1)
     ]  # fmt: skip
@@ -46,31 +45,9 @@ def test_the_panels_are_those_of_the_run() -> None:
     assert all([curve.name for curve in curves] == ["a", "b"] for _, curves in panels)
 
 
-def with_phases(steps: int) -> list[dict[str, float | None]]:
-    told = rows(steps)
-    for row in told[1:]:
-        names = ("policy_update", "wait", "reference", "old_logprobs", "optimizer", "journal", "record", "other")
-        row |= {f"phase_seconds_{name}": 8.0 - number for number, name in enumerate(names)}
-    told[-1]["phase_seconds_checkpoint"] = 100.0
-    return told
-
-
-def test_the_steps_of_one_run_are_drawn_by_phase_those_of_several_as_a_whole() -> None:
-    phased = RunRows(name="a", steps=with_phases(10), evals=[])
-    ((panel, curves),) = [(panel, curves) for panel, curves in choose_panels([phased]) if panel.is_stacked]
-    assert panel.title == "seconds a step by phase"
-    assert [curve.name for curve in curves] == [
-        *("checkpoint", "policy update", "wait", "reference", "old logprobs", "other"),
-    ]
-    assert curves[0].y.tolist() == [0.0] * 8 + [100.0] and curves[0].x.tolist() == [*range(2, 11)]
-    assert sum(curve.y[0] for curve in curves) == sum(8.0 - number for number in range(8))
-    assert not any(panel.is_stacked for panel, _ in choose_panels([phased, run("b", 10)]))
-
-
 def test_points_without_a_number_are_left_out() -> None:
-    panels = {panel.title: curves for panel, curves in choose_panels([run("a", 50)], most=99)}
+    panels = {panel.title: curves for panel, curves in choose_panels([run("a", 50)])}
     assert panels["held-out accuracy"][0].x.tolist() == [0.0]
-    assert "gradient norm" not in panels
 
 
 def test_long_curves_are_smoothed_and_thinned_but_keep_their_ends() -> None:
@@ -93,9 +70,6 @@ def test_pictures_of_one_run_and_of_several_are_written(tmp_path: Path) -> None:
     assert files[0].read_bytes().startswith(b"\x89PNG") and files[0].stat().st_size > 10_000
     drawn = "".join(ElementTree.parse(files[1]).getroot().itertext())
     assert all(title in drawn for title in [*WANTED, "one: 40 steps"])
-    (one / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in with_phases(40)))
-    drawn = "".join(ElementTree.parse(plot_runs([one], None)[1]).getroot().itertext())
-    assert "seconds a step by phase" in drawn and "policy update" in drawn
     both = plot_runs([one, two], tmp_path / "out" / "both.png")
     assert [file.name for file in both] == ["both.png", "both.svg"]
     assert all(name in both[1].read_text() for name in ("one", "two"))
@@ -111,10 +85,3 @@ def test_nothing_to_draw_is_told(tmp_path: Path) -> None:
         plot_runs([tmp_path / "run"], None)
     with pytest.raises(ConfigError, match="is not a run directory"):
         plot_runs([tmp_path], None)
-
-
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    run_dir = make(tmp_path / "run", 3)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="choose another place with --out"):
-        plot_runs([run_dir], tmp_path / "file" / "curves")

@@ -120,24 +120,6 @@ def test_its_group_reads_the_run_and_a_service_has_a_folder_for_its_events(
         assert f"--event-group {option}: give SERVICE=GID" in capsys.readouterr().err
 
 
-def test_a_password_that_would_be_kept_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = file.parent / "runs" / "away"
-    url = "redis://127.0.0.1:1/0?password=word"
-    assert run(["prepare", str(file), "--run-dir", str(folder), "--broker", url]) == 2
-    assert "USER:PASSWORD@HOST" in capsys.readouterr().err
-    assert not folder.exists()
-
-
-def test_bad_input_leaves_nothing_behind(file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]) -> None:
-    assert prepare(file, valkey, "--data.path", "none.jsonl") == 2
-    assert "there is no file" in capsys.readouterr().err
-    assert not (file.parent / "runs").exists()
-    assert run(["prepare", str(file), "--run-dir", str(file.parent / "runs" / "away")]) == 2
-    assert "--broker" in capsys.readouterr().err
-    assert run(["prepare", "--run-dir", str(file.parent / "runs" / "away")]) == 2
-    assert "--demo" in capsys.readouterr().err
-
-
 def test_the_demo_asks_the_broker_before_it_trains_its_model(
     tmp_path: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,21 +174,3 @@ def test_an_environment_is_copied_and_its_service_finds_its_settings(
     (played.parent / "game" / "game.py").write_text(GAME + "\n")
     assert prepare(played, valkey) == 2
     assert (folder / "environment" / "game.py").read_text() == GAME
-
-
-def test_a_run_without_an_environment_has_no_settings_of_its_service(
-    file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert prepare(file, valkey) == 0
-    assert "environment" not in capsys.readouterr().out
-    assert not (file.parent / "runs" / "away" / "config" / "environment.json").exists()
-
-
-def test_an_environment_whose_folder_is_not_there_is_refused_by_file_and_key(
-    played: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (played.parent / "game").rename(played.parent / "moved")
-    assert prepare(played, valkey) == 2
-    said = capsys.readouterr().err
-    assert "run.toml" in said and "[environment] path" in said and "there is no folder" in said
-    assert not (played.parent / "runs").exists()

@@ -1,7 +1,6 @@
 """A resumed run is refused where its model is another one than at its first start, and the difference counts."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -68,42 +67,3 @@ def test_other_weights_under_adapters_or_of_a_reference_are_refused(tmp_path: Pa
     model(tmp_path / "model", seed=1)
     with pytest.raises(ConfigError, match=r"model/model\.safetensors has changed"):
         prepared(tmp_path, *arguments, resume=True)
-
-
-def test_without_a_use_for_them_they_are_not_and_without_a_checkpoint_there_is_one(tmp_path: Path) -> None:
-    model(tmp_path / "model")
-    run = begin(tmp_path)
-    model(tmp_path / "model", seed=1)
-    prepared(tmp_path, resume=True)
-    run.checkpoint(1).rmdir()
-    with pytest.raises(ConfigError, match=r"model/model\.safetensors has changed"):
-        prepared(tmp_path, resume=True)
-
-
-def test_a_run_of_a_version_without_the_record_goes_on_and_has_one_then(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model(tmp_path / "model")
-    run = begin(tmp_path, *LORA)
-    run.model_files.unlink()
-    capsys.readouterr()
-    prepared(tmp_path, *LORA, resume=True)
-    assert "model_was_not_recorded" in "".join(capsys.readouterr())
-    assert recorded_model(run.path) == read_model_files(tmp_path / "model")
-    prepared(tmp_path, *LORA, resume=True)
-    assert "model_was_not_recorded" not in "".join(capsys.readouterr())
-
-
-def test_a_model_that_the_run_has_made_is_made_again_as_it_was(tmp_path: Path) -> None:
-    text = f'[model.make]\nkind = "characters"\ncharacters = "{CHARACTERS}"\n'
-    run = begin(tmp_path, *LORA, text=text)
-    shutil.rmtree(run.model)
-    prepared(tmp_path, *LORA, resume=True, text=text)
-
-
-def test_a_preparation_that_no_run_followed_is_made_anew(tmp_path: Path) -> None:
-    model(tmp_path / "model")
-    prepared(tmp_path)
-    model(tmp_path / "model", "1234567890+=")
-    prepared(tmp_path)
-    assert recorded_model(tmp_path / "run") == read_model_files(tmp_path / "model")

@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
 from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError, TransientError
-from tests.integration.headrace.test_supervisor import CALM, QUICK, is_running, marks, orchestra, plan, say
+from tests.integration.headrace.test_supervisor import QUICK, is_running, marks, orchestra, plan, say
 from tests.waiting import until_async
 
 Script = Callable[["Stage"], Awaitable[None]]
@@ -84,65 +83,6 @@ class Stage:
             return run.result()
 
         return asyncio.run(both())
-
-
-@pytest.mark.long
-def test_replicas_go_from_1_to_4_to_0_to_2_without_a_restart(tmp_path: Path) -> None:
-    async def script(stage: Stage) -> None:
-        assert await stage.scale(4) == [f"rollout-{index} is started" for index in (1, 2, 3)]
-        await stage.until_ready("rollout-0", "rollout-1", "rollout-2", "rollout-3")
-        assert await stage.scale(4) == ["there are 4 replicas already"]
-        assert await stage.scale(0) == [f"rollout-{index} drains" for index in range(4)]
-        await stage.until(lambda: stage.replicas() == {}, "all to be gone")
-        assert not list((tmp_path / "run").glob("rollout-*.json"))
-        assert await stage.scale(2) == ["rollout-0 is started", "rollout-1 is started"]
-        await stage.until_ready("rollout-0", "rollout-1")
-
-    stage = Stage(tmp_path, patience=CALM)
-    assert stage.play(script).state == "finished"
-    ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
-    starts = [name for name, what, _ in marks(tmp_path) if what == "start"]
-    assert starts.count("trainer") == starts.count("orchestrator") == 1
-    assert starts.count("rollout-0") == starts.count("rollout-1") == 2 and starts.count("rollout-3") == 1
-    assert ended.count("rollout-3") == 1, "it was asked, not killed"
-    assert not any(is_running(pid) for _, _, pid in marks(tmp_path))
-    assert not stage.control.path.exists()
-
-
-@pytest.mark.long
-def test_the_highest_go_first_and_those_that_stay_are_not_touched(tmp_path: Path) -> None:
-    async def script(stage: Stage) -> None:
-        await stage.scale(3)
-        await stage.until_ready("rollout-0", "rollout-1", "rollout-2")
-        assert await stage.scale(1) == ["rollout-1 drains", "rollout-2 drains"]
-        await stage.until_ready("rollout-0")
-
-    Stage(tmp_path).play(script)
-    assert [name for name, what, _ in marks(tmp_path) if what == "start"].count("rollout-0") == 1
-
-
-@pytest.mark.long
-def test_a_seat_is_taken_again_when_its_last_holder_has_drained(tmp_path: Path) -> None:
-    async def script(stage: Stage) -> None:
-        await stage.scale(0)
-        assert await stage.scale(1) == ["1 will be started when those before them have drained"]
-        assert stage.supervisor._processes.states()["rollout-0"] == "draining"
-        await stage.until(lambda: "rollout-0 is started" in stage.view.notices, "it to come again")
-        await stage.until_ready("rollout-0")
-        assert "rollout-0 was killed: it did not end within 4 s" in stage.view.notices
-
-    # Long enough to be asked for again meanwhile.
-    Stage(tmp_path, "--ignore-term", patience=replace(QUICK, grace_s=4.0)).play(script)
-
-
-def test_the_run_may_end_while_a_replica_drains(tmp_path: Path) -> None:
-    async def script(stage: Stage) -> None:
-        await stage.scale(2)
-        await stage.until_ready("rollout-0", "rollout-1")
-        await stage.scale(1)
-
-    assert Stage(tmp_path, "--ignore-term").play(script).state == "finished"
-    assert not any(is_running(pid) for _, _, pid in marks(tmp_path))
 
 
 def test_bad_requests_are_refused_with_a_reason_and_change_nothing(tmp_path: Path) -> None:
@@ -267,33 +207,3 @@ def test_a_frozen_process_is_killed_and_started_anew(tmp_path: Path) -> None:
         await stage.until_ready("rollout-0")
 
     assert Stage(tmp_path, budget=IMPATIENT).play(script).state == "finished"
-
-
-@pytest.mark.long
-def test_one_that_answers_late_but_in_time_is_left_alone(tmp_path: Path) -> None:
-    async def script(stage: Stage) -> None:
-        pid = json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"]
-        for _ in range(4):
-            os.kill(pid, signal.SIGSTOP)
-            await asyncio.sleep(1.0)
-            os.kill(pid, signal.SIGCONT)
-            await asyncio.sleep(0.3)
-        assert is_running(pid) and not stage.view.notices
-
-    assert Stage(tmp_path, budget=Budget(liveness_s=5.0, probe_s=0.2)).play(script).state == "finished"
-
-
-@pytest.mark.long
-def test_one_that_was_ready_once_and_then_hangs_at_its_start_is_started_again(tmp_path: Path) -> None:
-    hang = tmp_path / "hang"
-
-    async def script(stage: Stage) -> None:
-        hang.touch()
-        os.kill(json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"], signal.SIGKILL)
-        await stage.until(lambda: any("to become ready" in one for one in stage.view.notices), "it to be late")
-        hang.unlink()
-        await stage.until_ready("rollout-0")
-
-    # All must be ready within it at first.
-    stage = Stage(tmp_path, "--not-ready-while", str(hang), budget=Budget(ready_s=8.0))
-    assert stage.play(script).state == "finished"

@@ -1,15 +1,12 @@
 """A preparation that lasts says what it waits for and how far it is; what never ends is named with its way out."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from headrace.run.preparation import service_checks
-from headrace.services.reward.user import scorer
 from headrace.supervisor import once
-from headrace.supervisor.once import ChildFailedError
 from tests.e2e.harness import TinyRun
 from tests.verbs import ended
 
@@ -63,10 +60,6 @@ def test_a_scorer_that_never_loads_is_shown_while_it_loads_and_named_with_its_ke
     assert f"at module level of {tmp_path}/mod" in error
 
 
-def test_the_service_refuses_a_scorer_before_the_command_ends_the_service() -> None:
-    assert service_checks._SCORERS_S >= scorer.START_S and service_checks._BEGIN_S >= 60
-
-
 @pytest.mark.usefixtures("impatient")
 def test_the_terminal_shows_the_row_that_is_rendered(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "tiny")
@@ -78,25 +71,6 @@ def test_the_terminal_shows_the_row_that_is_rendered(tmp_path: Path) -> None:
     )
     assert shown, said
     assert all(int(line) == int(done) + 1 for line, done in shown)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_the_row_of_an_offline_stage_is_shown_too(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path / "tiny")
-    (run.folder / "model" / "chat_template.jinja").write_text(
-        SLOW.removesuffix("{{ messages[0].content }}")
-        + "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
-    )
-    rows = [json.dumps({"prompt": "1+1=", "completion": str(n)}) for n in range(9)]
-    (run.folder / "prompts.jsonl").write_text("\n".join(rows) + "\n")
-    (run.folder / "run.toml").write_text(
-        '[run]\nid = "s"\nstage = "sft"\nmax_steps = 1\n[model]\npath = "model"\n'
-        '[data]\npath = "prompts.jsonl"\nchat_template = "always"\n[sft]\nbatch_size = 2\n'
-    )
-    _, said = dry(run)
-    assert re.search(
-        r"^preparing the data: \d+ s so far, rendering prompts\.jsonl:\d+ \(\d+ rows done\)$", said, re.M
-    ), said
 
 
 def with_function(tmp_path: Path, module: str) -> TinyRun:
@@ -113,19 +87,3 @@ def test_a_module_that_writes_null_and_exits_is_reported(tmp_path: Path) -> None
     assert said.rstrip().endswith(
         "[algorithm] advantage: checking the algorithm's functions (alg:adv) failed (status 1): null"
     )
-
-
-@pytest.mark.parametrize("line", ["7", '"text"', "{}", "[" * 100_000, "", "9" * 5000])
-def test_of_any_other_log_the_whole_error_is_kept(line: str) -> None:
-    error = ChildFailedError("checking", 1, line)
-    assert service_checks._refusal(error) == str(error)
-    assert service_checks._refusal(ChildFailedError("checking", 2, 'noise\n{"error": "bad key"}')) == "bad key"
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_function_that_never_loads_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_checks, "_CHECK_TIMEOUT_S", 3.0)
-    status, said = dry(with_function(tmp_path, HANGS))
-    assert status == 2 and re.search(r"^checking the algorithm's functions \(alg:adv\): \d+ s so far$", said, re.M)
-    assert "[algorithm] advantage: waited 3.0 s for checking the algorithm's functions (alg:adv); " in said
-    assert f"look for what never ends in {tmp_path}/mod, at module level" in said.splitlines()[-1]

@@ -1,7 +1,6 @@
 """The supervisor with real processes: restarts, order of the end, and nothing left running."""
 
 import asyncio
-import errno
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import pytest
 from headrace.supervisor.broker import embedded
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.process_monitor import Budget, ProcessMonitor, RunFailedError
+from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
 from headrace.wire.errors import DiskError, WaitTimeoutError
 from tests.status import status_json
@@ -90,32 +89,6 @@ def test_a_finished_run_ends_with_all_processes_down_and_pid_files_written(tmp_p
     assert not broker.socket.exists()
 
 
-@pytest.mark.parametrize("given", ["", "that of another run", "two\nlines"])
-def test_a_viewers_token_that_is_not_accepted_is_told_once_and_a_right_one_goes_on(tmp_path: Path, given: str) -> None:
-    accepted, tokens = tmp_path / "accepted", tmp_path / "run" / "tokens"
-    accepted.write_text("the right one")
-    plans = orchestra(tmp_path, "--exit-when", str(tmp_path / "done"))
-    plans[0] = replace(plans[0], argv=(*plans[0].argv, "--accepts", str(accepted)))
-    looks: list[tuple[str, ...]] = []
-
-    def act(view: View) -> None:
-        if not looks:
-            (tokens / "viewer").write_text(given)
-        told = [one for one in view.notices if "does not accept" in one]
-        looks.append(tuple(told))
-        if sum(map(bool, looks)) == 5:
-            assert view.status is None and not view.started
-            (tokens / "viewer").write_text("the right one")
-        if view.status is not None:
-            say(tmp_path, "finished")
-            (tmp_path / "done").touch()
-
-    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK), act)
-    assert outcome.state == "finished"
-    (told,) = looks[-1]
-    assert f"the viewer's token in {tokens} " in told and "--resume" in told
-
-
 def test_a_killed_child_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, reward=())
     killed: list[int] = []
@@ -133,21 +106,6 @@ def test_a_killed_child_is_started_again_and_the_run_goes_on(tmp_path: Path) -> 
     assert len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("reward", "start")]) == 3
 
 
-def test_a_trainer_that_exits_with_zero_before_the_end_is_started_again(tmp_path: Path) -> None:
-    (tmp_path / "done").touch()
-    plans = orchestra(tmp_path, "--exit-when", str(tmp_path / "done"))
-
-    def act(view: View) -> None:
-        starts = [1 for name, what, _ in marks(tmp_path) if (name, what) == ("trainer", "start")]
-        if len(starts) >= 2:
-            say(tmp_path, "finished")
-
-    # As often as it takes until the orchestrator is up and says so.
-    patience, budget = replace(QUICK, settle_s=0.3), Budget(early_deaths=1000)
-    outcome = run(Supervisor(tmp_path, plans, broker=None, budget=budget, patience=patience), act)
-    assert outcome.state == "finished"
-
-
 def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, reward=("--die-at-start", "1"))
     outcome = run(Supervisor(tmp_path, plans, broker=None, budget=Budget(early_deaths=3), patience=QUICK))
@@ -155,25 +113,6 @@ def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_pa
     assert "reward exited with status 1 3 times before it was ready" in outcome.reason
     assert "reward.log" in outcome.reason and "refused: the setting is wrong" in outcome.reason
     assert not any(map(is_running, started_pids(tmp_path)))
-
-
-def test_a_replica_that_dies_early_is_started_again_while_another_of_its_service_has_been_ready(
-    tmp_path: Path,
-) -> None:
-    never, dies = tmp_path / "never", tmp_path / "dies"
-    never.touch()
-    second = ("--not-ready-while", str(never), "--exit-when", str(dies))
-    plans = orchestra(tmp_path, **{"reward-0": (), "reward-1": second})
-
-    def act(view: View) -> None:
-        if view.services.get("reward-0") == "ready":
-            dies.touch()
-        if len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("reward-1", "start")]) > 5:
-            say(tmp_path, "finished")
-
-    budget = Budget(early_deaths=2, early_deaths_later=1000, longest_backoff_s=0.1)
-    outcome = run(Supervisor(tmp_path, plans, broker=None, budget=budget, patience=QUICK), act)
-    assert outcome.state == "finished", outcome.reason
 
 
 def test_a_replica_that_cannot_be_kept_alive_is_given_up_while_another_is_ready_and_ends_the_run_otherwise(
@@ -211,52 +150,12 @@ async def late(_: float) -> None:
     raise WaitTimeoutError("reward-1 to become ready", 0.5)
 
 
-@pytest.mark.parametrize(("another", "starts"), [(True, 3), (False, 1)], ids=["another was ready", "none was"])
-async def test_a_replica_that_is_late_is_killed_and_restarted_if_another_of_its_service_has_been_ready(
-    another: bool, starts: int, tmp_path: Path
-) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "run").mkdir()
-    begun: list[int] = []
-    monitor = ProcessMonitor(
-        ProcessPlan(name="reward-1", argv=("sleep", "60"), env=dict(os.environ)),
-        tmp_path,
-        ready=late,
-        is_over=None,
-        budget=Budget(early_deaths=1, early_deaths_later=3, backoff_s=0.01),
-        notice=lambda _: None,
-        prepare=lambda early: begun.append(early) or "",
-        another_was_ready=lambda: another,
-    )
-    reason = "was killed by signal 9 3 times before it was ready" if another else "waited 0.5 s for reward-1"
-    with pytest.raises(RunFailedError, match=reason):
-        await monitor.run()
-    assert len(begun) == starts and monitor.child is not None
-    await asyncio.wait_for(monitor.child.wait(), 60)
-
-
 def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) -> None:
     plans = orchestra(tmp_path, reward=("--die-at-start", "2"))
     outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))
     assert outcome.state == "failed"
     assert "reward refused its settings or data" in outcome.reason and "the setting is wrong" in outcome.reason
     assert len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("reward", "start")]) == 1
-
-
-def test_a_child_that_has_given_up_ends_the_run_with_its_reason(tmp_path: Path) -> None:
-    plans = orchestra(tmp_path, "--die-at-start", "3")
-    outcome = run(Supervisor(tmp_path, plans, broker=None, patience=QUICK))
-    assert outcome.state == "failed"
-    assert "trainer has given up" in outcome.reason and "the setting is wrong" in outcome.reason
-    assert len([1 for name, what, _ in marks(tmp_path) if (name, what) == ("trainer", "start")]) == 1
-
-
-def test_a_wait_for_readiness_has_a_deadline_and_a_name(tmp_path: Path) -> None:
-    # Alone: others might not be ready in time either.
-    mute = ProcessPlan(name="reward", argv=("sleep", "60"), env=dict(os.environ), http_port=pick_ports(1)[0])
-    outcome = run(Supervisor(tmp_path, [mute], broker=None, budget=Budget(ready_s=0.5), patience=QUICK))
-    assert outcome.state == "failed"
-    assert "waited 0.5 s for reward to become ready" in outcome.reason
 
 
 def test_a_failed_run_carries_the_orchestrators_reason(tmp_path: Path) -> None:
@@ -282,23 +181,6 @@ def test_one_signal_stops_the_trainer_first_and_what_it_leaves_behind(tmp_path: 
     ended = [name for name, what, _ in marks(tmp_path) if what == "end"]
     assert ended[0] == "trainer" and set(ended) == {"trainer", "orchestrator", "reward"}
     until(lambda: not is_running(int(grandchild.read_text())), "the grandchild to be gone")
-
-
-@pytest.mark.parametrize("left", ["stopped", "finished"])
-def test_a_run_that_was_over_goes_on_when_its_trainer_registers(tmp_path: Path, left: str) -> None:
-    plans = orchestra(tmp_path)
-    say(tmp_path, left, incarnation=3)
-    seen: list[str] = []
-
-    def act(view: View) -> None:
-        seen.append(view.status.state if view.status else "")
-        if seen.count(left) == 5:
-            say(tmp_path, "running", incarnation=4)
-        if "running" in seen:
-            say(tmp_path, "stopped", incarnation=4)
-
-    assert run(Supervisor(tmp_path, plans, broker=None, patience=QUICK), act).state == "stopped"
-    assert "running" in seen
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
@@ -344,21 +226,6 @@ def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
         process.kill()
         process.wait(10)
     until(lambda: not any(map(is_running, pids)), "all children to die")
-
-
-def test_a_process_whose_pid_file_has_no_room_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Path.write_bytes
-
-    def full(path: Path, data: bytes) -> int:
-        if "trainer" in path.name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(path, data)
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    outcome = run(Supervisor(tmp_path, orchestra(tmp_path), broker=None, patience=QUICK))
-    assert outcome.disk_refused and "trainer cannot be started" in outcome.reason
-    assert "the disk is full" in outcome.reason and "--resume" in outcome.reason
-    assert not any(map(is_running, started_pids(tmp_path)))
 
 
 def test_a_death_on_a_full_disk_ends_the_run_and_is_not_restarted(

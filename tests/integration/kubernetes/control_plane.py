@@ -1,14 +1,13 @@
 """A real Kubernetes control plane for tests, started by the scripts of the folder that HEADRACE_KUBERNETES names.
 
-`start.sh FOLDER` starts etcd, API server, controllers and scheduler, `fake_nodes.py` nodes without containers,
-`node.sh` a real one, and `stop.sh FOLDER --wipe` ends all of them.
+`start.sh FOLDER` starts etcd, API server, controllers and scheduler, `node.sh` a node, and
+`stop.sh FOLDER --wipe` ends all of them.
 """
 
 import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +19,8 @@ import pytest
 import yaml
 
 from headrace.supervisor.ports import is_free
-from headrace.wire.lifecycle import die_with_parent
 from tests.integration.kubernetes.schemas import schemas_folder
 from tests.ports import free_port
-from tests.waiting import until
 
 _VARIABLE = "HEADRACE_KUBERNETES"
 _START_S, _STOP_S = 300, 180
@@ -67,35 +64,6 @@ class ControlPlane:
     def stop(self) -> None:
         """Ends it, and what runs on its real node; may be repeated."""
         _script(self.recipe / "stop.sh", self.folder, "--wipe", environment=self.environment, seconds=_STOP_S)
-
-    @contextmanager
-    def fake_nodes(self, count: int, *, cpu: int = 32, memory: str = "256Gi", gpus: int = 0) -> Iterator[None]:
-        """Nodes whose pods run in name only; they are gone afterwards."""
-        size = ["--nodes", str(count), "--cpu", str(cpu), "--memory", memory, "--gpus", str(gpus)]
-        where = ["--kubeconfig", str(self.kubeconfig), "--volumes", str(self.folder / "volumes")]
-        pid = self.folder / "pids" / "fake-nodes"
-        with (self.folder / "logs" / "fake-nodes.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, self.recipe / "fake_nodes.py", *where, *size],
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,
-            )
-        try:
-            # For stop.sh, should this process be killed.
-            pid.write_text(f"{process.pid}\n")
-            until(lambda: self._ready_nodes() == count, "the nodes to be ready", seconds=60, every_s=1.0)
-            yield
-        finally:
-            process.terminate()
-            process.wait(60)
-            pid.unlink(missing_ok=True)
-            self.kubectl("delete", "nodes", "--all")
-
-    def _ready_nodes(self) -> int:
-        nodes = yaml.safe_load(self.kubectl("get", "nodes", "-o", "json"))["items"]
-        conditions = [one for node in nodes for one in node["status"].get("conditions", ())]
-        return sum(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.integration.kubernetes.control_plane import ControlPlane
-from tests.integration.kubernetes.rendered import KUBERNETES, Manifest, kustomize, make_secrets
+from tests.integration.kubernetes.rendered import KUBERNETES, Manifest, make_secrets
 from tests.waiting import until
 
 WAIT_S = 120
@@ -21,11 +20,9 @@ COMPONENT = "app.kubernetes.io/component"
 class Scenario:
     """One namespace: its overlays, and what has become of them."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, *, tls: str = "") -> None:
-        """`tls`: the id of a run over TLS; empty = without."""
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
         self.plane = plane
         self.namespace = namespace
-        self._tls = tls
         self._folder = folder.resolve()
         self.secrets = self._folder / "secrets"
 
@@ -36,29 +33,20 @@ class Scenario:
     def overlay(self, name: str, **more: Any) -> Path:
         """A folder with an overlay above the shipped one of that name; `more` is added to its kustomization."""
         if not self.secrets.is_dir():
-            self.make_secrets()
+            make_secrets(self.secrets)
         folder = self._folder / f"{name}-{len(list(self._folder.iterdir()))}"
         folder.mkdir()
         # Kustomize takes no absolute paths.
-        over_tls = [os.path.relpath(KUBERNETES / "components" / "mutual-tls", folder)] if self._tls else []
-        components = [*over_tls, f"../{self.secrets.name}", *more.pop("components", ())]
+        components = [f"../{self.secrets.name}", *more.pop("components", ())]
         below = os.path.relpath(KUBERNETES / "overlays" / name, folder)
         (folder / "kustomization.yaml").write_text(
             yaml.safe_dump({"namespace": self.namespace, "resources": [below], "components": components, **more})
         )
         return folder
 
-    def make_secrets(self) -> None:
-        """Runs the script of docs/kubernetes.md, for the first time or again."""
-        make_secrets(self.secrets, *(("--tls", self._tls) if self._tls else ()))
-
     def apply(self, name: str, **more: Any) -> None:
         """`kubectl apply -k` of such an overlay."""
         self.kubectl("apply", "-k", str(self.overlay(name, **more)))
-
-    def manifests(self, name: str) -> tuple[Manifest, ...]:
-        """What would be applied."""
-        return kustomize(self.overlay(name))
 
     def pods(self, component: str = "") -> list[Manifest]:
         """All that are there, also those that are ending."""
@@ -81,11 +69,6 @@ class Scenario:
             settled, f"{count} ready pods of {component or 'all'}", seconds=WAIT_S, detail=self.shown, every_s=1.0
         )
 
-    def annotate(self, pod: str, **told: str) -> None:
-        """Tells the fake node what the pod does: `exit`, `ready`, `stop_seconds`."""
-        words = [f"fake/{key.replace('_', '-')}={value}" for key, value in told.items()]
-        self.kubectl("annotate", "--overwrite", "pod", pod, *words)
-
     def shown(self) -> str:
         """For the message of a wait that has ended: pods, events, and the last lines of containers that failed."""
         logs = [self._last_lines(pod["metadata"]["name"], name) for pod in self.pods() for name in _failed(pod)]
@@ -94,18 +77,6 @@ class Scenario:
     def _last_lines(self, pod: str, container: str) -> str:
         done = self.plane.attempt("-n", self.namespace, "logs", pod, "-c", container, "--tail=30")
         return f"{pod}/{container}:\n{done.stdout}{done.stderr}"
-
-
-@contextmanager
-def scenario(plane: ControlPlane, namespace: str, folder: Path) -> Iterator[Scenario]:
-    """Its objects are gone afterwards, or about to go."""
-    try:
-        yield Scenario(plane, namespace, folder)
-    finally:
-        # No new pods first; then none that wait for a node that is gone.
-        plane.attempt("delete", "namespace", namespace, "--wait=false")
-        plane.attempt("-n", namespace, "delete", "deployments,statefulsets,jobs", "--all", "--wait=false")
-        plane.attempt("-n", namespace, "delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
 
 
 def _failed(pod: Manifest) -> Iterator[str]:
@@ -121,8 +92,3 @@ def is_ready(pod: Manifest) -> bool:
     """Whether it runs, passes its probes and stays."""
     conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
-
-
-def nodes_of(pods: list[Manifest]) -> set[str]:
-    """The names of their nodes."""
-    return {one["spec"]["nodeName"] for one in pods}

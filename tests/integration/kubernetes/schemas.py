@@ -27,7 +27,7 @@ _FILES_IF_THERE = {
     "Certificate": "cert-manager.io_certificates.yaml",
     "Issuer": "cert-manager.io_issuers.yaml",
 }
-"""A folder without these is taken too; `tests/integration/kubernetes/test_mutual_tls.py` looks at what they say."""
+"""A folder without these is taken too; `tests/integration/kubernetes/test_tokens.py` looks at what they say."""
 
 # It reads megabytes for each object.
 kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)

@@ -7,8 +7,7 @@ import pytest
 
 from headrace.config.resolve import resolve
 from headrace.wire.environment import NAMES
-from headrace.wire.streams.protocol import CONSUMER_GROUP, StreamName
-from tests.integration.kubernetes.rendered import ALL, COMPONENTS, KUBERNETES, containers, named, pods, render
+from tests.integration.kubernetes.rendered import ALL, containers, named, pods, render
 
 OPTIONAL = {"dashboard-tls"}
 """Made by cert-manager."""
@@ -50,18 +49,6 @@ def test_volumes_and_variables_come_from_what_is_there(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_keys_are_given_to_those_alone_that_need_them_if_there_are_any(name):
-    given = {
-        where.rpartition("/")[2]: container["envFrom"]
-        for where, _, container, _ in containers(render(name))
-        if "envFrom" in container
-    }
-    played = {"environment": "environment"} if "Deployment/environment" in dict(pods(render(name))) else {}
-    secrets = {"trainer": "trackers", **played}
-    assert given == {where: [{"secretRef": {"name": key, "optional": True}}] for where, key in secrets.items()}
-
-
-@pytest.mark.parametrize("name", ALL)
 def test_every_variable_in_a_command_is_set_and_every_one_of_ours_is_known(name):
     by_leader = {"LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "LWS_LEADER_ADDRESS"}
     for where, _, container, _ in containers(render(name)):
@@ -69,15 +56,6 @@ def test_every_variable_in_a_command_is_set_and_every_one_of_ours_is_known(name)
         line = " ".join([*container["command"], *container.get("args", ())])
         assert set(re.findall(r"\$\((\w+)\)", line)) <= given | by_leader, where
         assert {variable for variable in given if variable.startswith("HEADRACE_")} <= NAMES, where
-
-
-def test_a_pod_that_does_not_run_is_no_target():
-    (monitor,) = there("base+monitoring", "PodMonitor").values()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    (drop,) = [one for one in endpoint["relabelings"] if one.get("action") == "drop"]
-    assert drop["sourceLabels"] == ["__meta_kubernetes_pod_phase"]
-    phases = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
-    assert [phase for phase in phases if not re.fullmatch(drop["regex"], phase)] == ["Running", "Unknown"]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -118,27 +96,3 @@ def test_the_run_file_is_a_config_and_fits_the_pods(name, tmp_path):
     assert config.model.path == Path(f"/runs/models/{told['MODEL']}")
     assert config.run.device == "cuda" and config.rollout.engine == "sglang"
     assert config.trainer.ranks == nodes * gpus["trainer"] and config.rollout.sglang.tp == gpus["rollout"]
-
-
-def test_the_scaler_of_the_environment_looks_at_the_stream_and_the_consumers_that_there_are():
-    (trigger,) = named(render("base+environment-keda"), "ScaledObject", "environment")["spec"]["triggers"]
-    stream = StreamName.EPISODES
-    assert trigger["metadata"]["stream"] == f"headrace:{{demo}}:{stream.value}"
-    assert trigger["metadata"]["consumerGroup"] == CONSUMER_GROUP[stream]
-
-
-def test_rollouts_are_scaled_by_all_that_they_sample():
-    query = named(render("base+keda"), "ScaledObject", "rollout")["spec"]["triggers"][0]["metadata"]["query"]
-    assert query.count('stream=~"episodes|prompts"') == query.count("stream=") == 2
-
-
-def test_the_scaler_of_reward_looks_at_the_streams_of_the_run(tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text(named(render("cluster"), "ConfigMap", "run-file")["data"]["run.toml"])
-    (trigger,) = named(render("cluster"), "ScaledObject", "reward")["spec"]["triggers"]
-    assert trigger["metadata"]["stream"] == f"headrace:{{{resolve(file).config.run.id}}}:rollouts"
-    assert trigger["metadata"]["consumerGroup"] == "reward"
-
-
-def test_every_component_is_rendered_by_these_tests():
-    assert {path.name for path in (KUBERNETES / "components").iterdir()} == COMPONENTS.keys() - {"everything"}

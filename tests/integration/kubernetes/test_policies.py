@@ -10,7 +10,7 @@ from tests.integration.kubernetes.policies import (
     one_sided,
     policy_edges,
 )
-from tests.integration.kubernetes.rendered import ALL, named, render
+from tests.integration.kubernetes.rendered import ALL
 
 EDGES = {
     *((service, "valkey", 6379) for service in ("orchestrator", "rollout", "reward", "trainer")),
@@ -48,21 +48,6 @@ def test_the_component_environment_adds_the_edges_of_episodes_and_no_others():
     assert {edge for edge in ingress if edge[0] != PROMETHEUS} == egress
 
 
-def test_several_pods_of_a_trainer_add_only_those_among_them():
-    assert policy_edges("base+jobset") == EDGES | NODES
-    _, egress = one_sided("base+jobset")
-    assert {edge[1:] for edge in egress if edge[0] == TRAINER_NODE} == {
-        (TRAINER, 29500),
-        (TRAINER, "ephemeral"),
-        (TRAINER_NODE, "ephemeral"),
-    }
-
-
-def test_only_the_first_pod_of_a_trainer_may_fetch():
-    spec = named(render("cluster"), "NetworkPolicy", "trainer-hub")["spec"]
-    assert spec["podSelector"]["matchLabels"]["batch.kubernetes.io/job-completion-index"] == "0"
-
-
 def test_what_one_side_allows_the_other_allows():
     ingress, egress = one_sided("cpu")
     assert {edge for edge in ingress if edge[0] != PROMETHEUS} == egress
@@ -71,19 +56,3 @@ def test_what_one_side_allows_the_other_allows():
 @pytest.mark.parametrize("name", ALL)
 def test_everything_else_is_denied(name):
     assert denied_by_default(name)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_no_rule_is_open_to_everybody_or_to_every_port(name):
-    for policy in (one for one in render(name) if one["kind"] == "NetworkPolicy"):
-        for direction, peers in (("ingress", "from"), ("egress", "to")):
-            for rule in policy["spec"].get(direction, ()):
-                assert rule.get(peers) and rule.get("ports"), policy["metadata"]["name"]
-                assert all(peer and peer.get("podSelector") != {} for peer in rule[peers])
-
-
-def test_the_hub_is_reached_by_the_trainer_alone_and_no_address_of_the_cluster_with_it():
-    (rule,) = named(render("single-node-gpu"), "NetworkPolicy", "trainer-hub")["spec"]["egress"]
-    assert rule["ports"] == [{"protocol": "TCP", "port": 443}]
-    (peer,) = rule["to"]
-    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"} <= set(peer["ipBlock"]["except"])

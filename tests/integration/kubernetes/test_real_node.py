@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.access.roles import Role
 from tests.e2e.compose.engine import LOCAL_IMAGES, engine_images, need_engine
-from tests.e2e.compose.inside import LIST, TRY
 from tests.e2e.compose.project import Project
 from tests.integration.kubernetes import control_plane
 from tests.integration.kubernetes.policies import policy_edges
@@ -23,9 +21,8 @@ from tests.integration.kubernetes.real_node import (
     network,
     rules_of_forward,
 )
-from tests.integration.kubernetes.rendered import Manifest
+from tests.integration.kubernetes.rendered import ROOT, Manifest
 from tests.integration.kubernetes.scenario import Scenario
-from tests.integration.kubernetes.test_docs import TEXT
 from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.e2e, pytest.mark.timeout(3000)]
@@ -33,6 +30,7 @@ BUILD_S, TRAIN_S = 1200, 1500
 STEPS = 100
 """Those of the demo."""
 TAG = "pods"
+TEXT = (ROOT / "docs/kubernetes.md").read_text()
 IMAGES = {"orchestrator": TAG, "reward": TAG, "rollout": f"{TAG}-cpu", "trainer": f"{TAG}-cpu"}
 SOURCES = ("orchestrator", "rollout", "reward")
 PORTS = (("valkey", 6379), *((name, port) for name in SOURCES for port in (7000, 8080)))
@@ -114,30 +112,6 @@ def test_an_operators_act_needs_the_token_that_the_documented_command_reads(run:
     assert len(token) == 64
     words = ("exec", "orchestrator-0", "-c", "orchestrator", "--", "python", "-I", "-c", ACT)
     assert [run.kubectl(*words, given).strip() for given in ("none", token)] == ["401", "200"]
-
-
-def test_reward_may_write_to_its_own_event_logs_and_to_nothing_else_of_the_volume(run: Scenario) -> None:
-    assert_confined(run, "reward")
-
-
-def assert_confined(run: Scenario, service: str) -> None:
-    """Asked inside its container: the run is read-only to it, with the token of its role and no other."""
-    (pod,) = run.wait_for_pods(1, service)
-    inside = ("exec", pod["metadata"]["name"], "-c", service, "--", "python", "-I", "-c")
-    folders = ["/runs", *(f"/runs/demo{name}" for name in ("", "/journal", "/rollouts", "/events", "/config"))]
-    acts = [("create", folder) for folder in (*folders, f"/runs/demo/events/{service}")]
-    acts += [("rename", folder) for folder in folders[2:]] + [("append", "/runs/demo/config/trainer.json")]
-    refused = json.loads(run.kubectl(*inside, TRY, json.dumps(acts)))
-    assert set(refused) == {"Read-only file system"}, refused
-    assert json.loads(run.kubectl(*inside, TRY, json.dumps([("create", "/events")]))) == [""]
-    logs = json.loads(run.kubectl(*inside, LIST, "/events"))
-    seen = json.loads(run.kubectl(*inside, LIST, f"/runs/demo/events/{service}"))
-    names = [[path.rpartition("/")[2] for path in found] for found in (logs, seen)]
-    assert names[0] == names[1] and any(name.startswith(f"{service}-") for name in names[0])
-    tokens = [path.rpartition("/")[2] for path in json.loads(run.kubectl(*inside, LIST, "/run/secrets/tokens"))]
-    assert {name for name in tokens if not name.startswith("..")} >= {service, "accepted.json"}
-    assert not set(tokens) & (set(Role) - {service})
-    assert not [path for path in json.loads(run.kubectl(*inside, LIST, "/runs/demo/run")) if "tokens" in path]
 
 
 def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:

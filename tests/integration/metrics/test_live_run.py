@@ -1,4 +1,4 @@
-"""A real Prometheus on a real run: every expression of every panel and rule returns data."""
+"""A real Prometheus on a real run: every panel and recording rule returns data."""
 
 import json
 import time
@@ -49,7 +49,7 @@ def addresses(run: TinyRun) -> dict[str, list[str]]:
 
 
 def test_every_expression_returns_data(server: Prometheus) -> None:
-    left = measured(optional=True)
+    left = measured()
     end = time.monotonic() + DEADLINE_S
     while left and time.monotonic() < end:
         left = [(where, expr) for where, expr in left if not server.query(expr)]
@@ -61,8 +61,7 @@ def test_no_rule_fails_and_no_alert_of_a_run_that_is_well_is_critical(server: Pr
     rules = [rule for group in server.ask("rules")["groups"] for rule in group["rules"]]
     assert rules and not [rule["name"] for rule in rules if rule["health"] != "ok"]
     firing = server.query('ALERTS{alertstate="firing", severity="critical"}')
-    # The judge of the stand-in is made up.
-    assert not [alert["metric"] for alert in firing if alert["metric"]["alertname"] != "HeadraceJudgeFooled"]
+    assert not [alert["metric"] for alert in firing]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -84,38 +83,3 @@ def test_samples_are_few(server: Prometheus) -> None:
 def test_every_process_tells_its_run_and_its_name(server: Prometheus) -> None:
     replicas = {found["metric"]["replica"] for found in server.query('headrace_build_info{run="tiny"}')}
     assert replicas == {"orchestrator-0", "trainer-0", "reward-0", "rollout-0", "rollout-1"}
-
-
-@pytest.mark.parametrize(
-    "counter",
-    [
-        'headrace_rollout_tokens_total{kind="generated"}',
-        'headrace_rollout_tokens_total{kind="prompt"}',
-        'headrace_rollout_weights_received_bytes_total{route="gloo"}',
-        'headrace_trainer_weights_sent_bytes_total{route="gloo"}',
-        'headrace_trainer_step_seconds_count{phase="train"}',
-        'headrace_trainer_step_seconds_count{phase="wait"}',
-        'headrace_trainer_phase_seconds_total{phase="policy_update"}',
-        'headrace_trainer_phase_seconds_total{phase="snapshot"}',
-        'headrace_orchestrator_publication_phase_seconds_count{phase="commit", outcome="done"}',
-        'headrace_orchestrator_groups_ended_total{fate="trained"}',
-        "headrace_orchestrator_step_interval_seconds_count",
-        "headrace_trainer_staleness_versions_count",
-        'headrace_reward_verdicts_total{scorer="length", outcome="scored"}',
-        "headrace_trainer_checkpoint_policy_version",
-        "headrace_orchestrator_eval_policy_version",
-        'headrace_orchestrator_operation_until_timestamp_seconds{operation="evaluation"}',
-        'headrace_trainer_operation_until_timestamp_seconds{operation="checkpoint"}',
-        "headrace_trainer_checkpoint_room_bytes",
-        "headrace_trainer_run_dir_free_bytes",
-        "headrace_orchestrator_run_dir_size_bytes",
-        "headrace_orchestrator_broker_used_bytes",
-        "headrace_orchestrator_broker_limit_bytes",
-    ],
-)
-def test_what_a_run_does_is_counted(server: Prometheus, counter: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not (found := server.query(f"max({counter}) > 0")):
-        assert time.monotonic() < end, server.query(f"max({counter})")
-        time.sleep(0.5)
-    assert float(found[0]["value"][1]) > 0

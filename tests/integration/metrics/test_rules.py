@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.integration.metrics.alert_cases import CASES, Case, Series
@@ -52,19 +51,11 @@ def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
     promtool("test", "rules", str(file))
 
 
-@pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_says_what_it_is_and_where_its_runbook_is(name: str) -> None:
-    rule = ALERTS[name]
-    assert rule["labels"]["severity"] in ("critical", "warning")
-    assert rule["annotations"]["summary"] and rule["annotations"]["description"].endswith((".", "!"))
-    path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-    assert anchor == name.lower()
-    assert re.search(rf"^## {name}$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
-
-
-def test_the_runbook_has_no_section_without_an_alert() -> None:
+def test_every_alert_has_a_section_of_the_runbook() -> None:
     text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^## (.*)$", text, flags=re.MULTILINE)) == set(ALERTS)
+    assert set(re.findall(r"^### (.*)$", text, flags=re.MULTILINE)) == set(ALERTS)
+    for name, rule in ALERTS.items():
+        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{name.lower()}"
 
 
 def _situations(case: Case) -> list[tuple[str, Series, bool]]:

@@ -8,22 +8,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urljoin
 
 import httpx
-import pytest
 
-from headrace.cli.annotate import live_page
-from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.access.tokens import remove_tokens
 from headrace.wire.environment import inherited
-from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 from tests.annotation import write_run
 from tests.http_tokens import bearer
 from tests.integration.orchestrator.served import Served
-from tests.variants import keep
 
 
 @contextmanager
@@ -77,42 +71,3 @@ def _status(url: str) -> int:
         return httpx.get(f"{url}/readyz", trust_env=False).status_code
     except httpx.TransportError:
         return 0
-
-
-def test_what_cannot_be_judged_is_told(tmp_path: Path) -> None:
-    with annotating(tmp_path / "nowhere") as process:
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 2 and "is not a run directory" in said
-    Served(tmp_path)
-    with annotating(tmp_path) as process:
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 2 and "no rollouts to judge" in said
-
-
-def test_a_live_run_has_its_own_page(tmp_path: Path) -> None:
-    Served(tmp_path)
-    assert live_page(tmp_path) is None
-    lock = RunLock(tmp_path)
-    with pytest.raises(ConfigError, match="just starting"):
-        live_page(tmp_path)
-    (tmp_path / "run" / "orchestrator.json").write_text('{"pid": 1, "http_port": 9}')
-    assert live_page(tmp_path) == "http://127.0.0.1:9/annotate"
-    lock.release()
-
-
-@pytest.mark.parametrize("verb", keep({"annotate"}, ["annotate", "dashboard"]))
-def test_a_script_is_told_the_url_on_one_line(tmp_path: Path, served: Served, verb: str) -> None:
-    write_run(tmp_path)
-    with annotating(tmp_path, "--json", verb=verb) as process:
-        assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        url, token = told["url"], Path(told["token_file"]).read_text()
-        assert httpx.get(url, trust_env=False).status_code == httpx.codes.OK
-        api, headers = urljoin(url, "/api/annotation/summary"), bearer(token)
-        assert httpx.get(api, trust_env=False).status_code == httpx.codes.UNAUTHORIZED
-        assert httpx.get(api, headers=headers, trust_env=False).status_code == httpx.codes.OK
-        process.send_signal(signal.SIGINT)
-        rest, said = process.communicate(timeout=60)
-        assert process.returncode == 0 and not rest and url in said
-        assert "#" not in url and token not in said, "what a script keeps has no token"
-        assert not Path(told["token_file"]).exists()

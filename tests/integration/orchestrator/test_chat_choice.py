@@ -161,15 +161,6 @@ async def test_one_that_begins_to_serve_in_time_answers(orchestrator: Orchestrat
         assert (await ask(http)).status_code == 200
 
 
-async def test_what_breaks_off_in_a_stream_is_told_in_it(orchestrator: Orchestrator) -> None:
-    await orchestrator.join(Replica("rollout-0", refusal=pb.ChatRefusal.KIND_UNAVAILABLE))
-    async with await orchestrator.open() as http:
-        text = (await ask(http, stream=True)).text
-        assert '"content":"2"' in text and '"message": "rollout-0 says no"' in text.replace('":"', '": "')
-        assert "[DONE]" not in text
-        assert (await ask(http)).status_code == 503
-
-
 async def test_an_asker_who_goes_away_frees_the_replica_and_the_place(orchestrator: Orchestrator) -> None:
     replica = Replica("rollout-0", hangs=True)
     await orchestrator.join(replica)
@@ -183,19 +174,6 @@ async def test_an_asker_who_goes_away_frees_the_replica_and_the_place(orchestrat
         assert replica.asked == 4, "two are the most at once"
 
 
-async def test_too_many_at_once_are_refused(orchestrator: Orchestrator) -> None:
-    await orchestrator.join(Replica("rollout-0", texts=[], hangs=True))
-    async with await orchestrator.open() as http:
-        running = [asyncio.create_task(ask(http)) for _ in range(2)]
-        while orchestrator.chat.under_way < 2:
-            await asyncio.sleep(0.01)
-        refused = await ask(http)
-        assert refused.status_code == 429 and "2 chats are in progress" in refused.json()["error"]["message"]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
 async def test_a_replica_that_dies_is_left_for_another(orchestrator: Orchestrator) -> None:
     await orchestrator.join(Replica("rollout-0"))
     await orchestrator._servers[0].stop(0)
@@ -204,13 +182,6 @@ async def test_a_replica_that_dies_is_left_for_another(orchestrator: Orchestrato
         assert refused.status_code == 503 and "rollout-0 does not answer" in refused.json()["error"]["message"]
         await orchestrator.join(Replica("rollout-1"), groups=3)
         assert (await ask(http)).json()["headrace"]["replica"] == "rollout-1"
-
-
-async def test_a_body_too_large_is_not_read(orchestrator: Orchestrator) -> None:
-    async with await orchestrator.open() as http:
-        headers = {"Content-Type": "application/json"}
-        answer = await http.post("/v1/chat/completions", content=b" " * (9 << 20), headers=headers)
-        assert answer.status_code == 413
 
 
 async def test_sleeping_engines_refuse_at_once_and_say_when_to_come_again(orchestrator: Orchestrator) -> None:

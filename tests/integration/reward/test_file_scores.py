@@ -65,20 +65,6 @@ async def test_samples_of_one_group_are_not_parted(tmp_path: Path) -> None:
     assert sorted(map(len, CALLS)) == [40, 40]
 
 
-async def test_lines_that_fail_are_null_each_by_itself_however_many_there_are(tmp_path: Path) -> None:
-    lines = [{"completion": "x"}] * 300 + [{"completion": "2"}] * 20
-    found = await score(tmp_path, lines)
-    assert [line["score"] for line in found] == [None] * 300 + [2.0] * 20
-
-
-async def test_progress_is_told_and_ends_with_everything(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", [{"completion": "2"}, {"completion": "x"}, {"completion": "4"}])
-    told = io.StringIO()
-    await score_file(rubrics(scripted("number")), source, tmp_path / "out", concurrency=1, progress=told)
-    last = json.loads(told.getvalue().splitlines()[-1])
-    assert last == {"done": 3, "total": 3, "scored": 2, "abstained": 1, "mean": 3.0, "waiting": ""}
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [

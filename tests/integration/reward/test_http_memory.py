@@ -60,12 +60,3 @@ def test_eight_large_batches_at_a_time_cost_what_two_do(service: RewardProcess) 
     # Without a bound: 660 MiB.
     assert peak(service) - before < 450
     assert json.loads(service.get("/readyz")) == {"status": "ready"}
-
-
-def test_where_no_batch_is_taken_large_bodies_cost_nothing(service: RewardProcess) -> None:
-    before = peak(service)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(lambda n: post(service, "/scorers", chunked=n % 2 == 1), range(AT_ONCE)))
-    assert {status for status, _ in answers} <= {413, 0}, answers
-    assert peak(service) - before < 20
-    assert "headrace_http_refused_total" in service.get("/metrics")

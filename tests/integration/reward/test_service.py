@@ -13,7 +13,7 @@ from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.scorer import Sample, ScorerDownError, Verdict
 from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardServicer
 from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
-from headrace.wire.contracts.codec import group_to_pb
+from headrace.wire.contracts.codec import GROUP
 from headrace.wire.errors import TransientError
 from headrace.wire.rpc import call, channel, serve
 from headrace.wire.streams import StreamName
@@ -125,27 +125,6 @@ async def test_a_group_with_fewer_than_two_scored_rollouts_is_dropped_and_kept_f
     assert len(await stage.broker.live(StreamName.DEAD)) == 1
 
 
-async def test_a_group_without_its_baseline_is_dropped_one_of_a_single_rollout_needs_but_that(down: Down) -> None:
-    stage = Stage(rubrics(scripted("last")))
-    whole = builders.group(0, size=3)
-    sampling = replace(whole.prompt.sampling, greedy_last=1)
-    await add(stage.broker, 0, replace(whole, prompt=replace(whole.prompt, sampling=sampling)))
-    (end,) = await stage.run_until(1)
-    assert isinstance(end.body, Tombstone) and end.body.reason is DropReason.ABSTAINED
-    single = Stage(rubrics(scripted("index")))
-    await add(single.broker, 0, builders.group(0, size=1))
-    (alone,) = await single.run_until(1)
-    assert isinstance(alone.body, ScoredGroup)
-
-
-async def test_an_evaluation_that_nobody_could_score_is_told_not_dropped(down: Down) -> None:
-    stage = Stage(rubrics(scripted("nobody")))
-    await add(stage.broker, 0, builders.group(0), Purpose.EVAL)
-    (end,) = await stage.run_until(1)
-    assert isinstance(end.body, ScoredGroup)
-    assert [score.value for score in end.body.scores] == [None, None]
-
-
 async def test_while_a_scorer_is_down_nothing_is_consumed_and_then_everything_is_scored(down: Down) -> None:
     stage = Stage(rubrics(scripted("down")))
     for index in range(6):
@@ -209,14 +188,14 @@ async def test_grpc_gives_the_same_scores_and_tells_an_outage(down: Down) -> Non
     server = await serve({SERVICE_NAME: RewardServicer(GroupScorer(made), RequestLimiter(4, 5)).add_to}, "127.0.0.1", 0)
     link = channel(f"127.0.0.1:{server.port}")
     stub = reward_pb2_grpc.RewardServiceStub(link)
-    request = reward_pb2.ScoreRequest(group=group_to_pb(builders.group()))
+    request = reward_pb2.ScoreRequest(group=GROUP.to_pb(builders.group()))
     answer = await call(stub.Score, request, timeout_s=5, what="scores")
     assert [score.value for score in answer.scores] == [0.0, 1.0]
     assert dict(answer.versions) == {"index": "index@1"}
-    grouped = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(data_source="group")))
+    grouped = reward_pb2.ScoreRequest(group=GROUP.to_pb(builders.group(data_source="group")))
     answer = await call(stub.Score, grouped, timeout_s=5, what="scores")
     assert [score.value for score in answer.scores] == [2.0, 2.0], "a group came apart"
-    other = reward_pb2.ScoreRequest(group=group_to_pb(builders.group(data_source="other")))
+    other = reward_pb2.ScoreRequest(group=GROUP.to_pb(builders.group(data_source="other")))
     with pytest.raises(TransientError, match="connection refused"):
         await call(stub.Score, other, timeout_s=5, what="scores")
     await link.close()

@@ -207,24 +207,6 @@ async def test_a_publication_that_has_begun_is_gone_through_first(tmp_path: Path
         await until_async(lambda: listener.counted() == (["other"], 1.0))
 
 
-async def test_prompts_that_wait_for_newer_weights_go_to_others_at_once(tmp_path: Path) -> None:
-    async with replica(tmp_path, min_version=1, hold_s=3600.0) as (world, port):
-        # Held ones would not be given back before the hour: the drain would end with two groups left.
-        assert await asyncio.to_thread(drain_replica, port, 120.0) == 0
-        pending = world.broker.streams[StreamName.PROMPTS].pending.values()
-        assert world.made == 0 and {one.owner for one in pending} == {"released"}
-
-
-async def test_the_wait_for_it_has_an_end(tmp_path: Path) -> None:
-    async with replica(tmp_path) as (_, port):  # Its groups never end.
-        assert await asyncio.to_thread(drain_replica, port, 0.0) == AT_ONCE
-
-
-async def test_the_command_ends_at_once_where_no_replica_is(tmp_path: Path) -> None:
-    done = await command(tmp_path, port=9)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 async def command(folder: Path, *, port: int) -> subprocess.CompletedProcess[str]:
     """The hook of a container, with the settings file of its service."""
     make_tokens(RunPaths(folder).tokens)
@@ -267,16 +249,3 @@ async def test_only_a_program_of_this_machine_with_a_token_may_ask(tmp_path: Pat
         assert not world.generator.retired
         assert await ask(port, **bearer) == 200
         assert world.generator.retired
-
-
-async def test_the_command_has_the_token_of_its_service_and_says_why_it_is_refused(
-    tmp_path: Path, tokens: Path
-) -> None:
-    async with replica(tmp_path) as (world, port):
-        assert await ask(port) == 401
-        world.engine.may_finish.set()
-        done = await command(tmp_path, port=port)
-        assert (done.returncode, done.stderr) == (0, "") and world.generator.retired
-        (tokens / Role.ROLLOUT).write_text("0" * 64)
-        refused = await command(tmp_path, port=port)
-        assert refused.returncode == 2 and "401" in refused.stderr and "token" in refused.stderr

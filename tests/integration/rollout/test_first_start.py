@@ -14,26 +14,16 @@ import pytest
 from fastapi import Response
 
 from headrace.services.orchestrator.settings import PublicationTable
-from headrace.services.rollout.app import run_replica
 from headrace.services.rollout.engines.sglang import start
-from headrace.services.rollout.replica.http_server import ReplicaHttpServer
-from headrace.services.rollout.text import TextDecoder
-from headrace.wire.errors import TransientError
 from headrace.wire.http import serve_http
-from headrace.wire.lifecycle import Shutdown
-from headrace.wire.rpc import serve
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2
-from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.integration.rollout.test_sglang_client import Script
-from tests.integration.rollout.world import Listener
 from tests.rollout_models import VOCAB, make_model, save_folder
 from tests.sglang import sglang_settings
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, World, committed
 from tests.unit.services.rollout.engines.sglang.test_sglang_checks import MODEL, SERVER
 from tests.waiting import until_async
 
-NEVER_S = 600.0
 CANARY = common_pb2.Canary(
     token_ids=np.array([4, 5], "<i4").tobytes(), logprobs=np.array([-1.0], "<f4").tobytes(), tolerance=0.1
 )
@@ -96,23 +86,6 @@ async def test_the_first_request_may_take_as_long_as_a_start(tmp_path: Path, mon
         assert server.paths().count("generate") == 3
 
 
-async def test_a_first_request_that_never_comes_back_ends_the_start(tmp_path: Path) -> None:
-    model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
-    async with serving() as (server, url):
-        server.first_request_s = NEVER_S
-        settings = sglang_settings(model, tmp_path, {"urls": [url], "device": "cuda", "start_timeout_s": 2.0})
-        with pytest.raises(TransientError, match=r"/generate has not answered for 2\.0 s"):
-            await asyncio.wait_for(start.start_engine(settings), 60)
-
-
-async def test_a_cpu_has_no_kernels_to_compile(tmp_path: Path) -> None:
-    model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
-    async with serving() as (_, url):
-        engine = await start.start_engine(sglang_settings(model, tmp_path, {"urls": [url], "device": "cpu"}))
-        assert engine.first_verify_s == 0.0
-        await engine.close(5)
-
-
 async def test_the_server_hashes_what_it_has_loaded_before_anything_is_published(tmp_path: Path) -> None:
     model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
     refused = {"success": False, "message": "no room"}
@@ -129,56 +102,6 @@ async def test_the_server_hashes_what_it_has_loaded_before_anything_is_published
             engine = await start.start_engine(sglang_settings(model, tmp_path, {"urls": [url], "device": "cuda"}))
             assert engine.loaded_checksums == found
             await engine.close(5)
-
-
-@pytest.mark.long
-async def test_the_first_verification_of_a_life_may_be_slow_and_no_later_one(tmp_path: Path) -> None:
-    times = PublicationTable(prepare_s=60, transfer_s=60, verify_s=1.0, commit_s=60)
-    house, listener = World(tmp_path, times), Listener()
-    await house.open([])
-    listener.registry = house.registry
-    orchestrator = await serve({"wire.v1.OrchestratorService": listener.add_to}, "127.0.0.1", 0)
-    async with serving() as (server, url):
-        model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
-        table = {"urls": [url], "device": "cuda", "start_timeout_s": 120.0}
-        settings = sglang_settings(model, tmp_path, table, heartbeat_s=0.1).model_copy(
-            update={"orchestrator_address": f"127.0.0.1:{orchestrator.port}"}
-        )
-        shutdown, engine = Shutdown(), await start.start_engine(settings)
-        decoder, front = TextDecoder(model), ReplicaHttpServer()
-        running = asyncio.create_task(run_replica(settings, engine, decoder, MemoryBroker(), shutdown, front))
-        await until_async(
-            lambda: [one.state for one in house.registry.alive(0.0)] == [pb.REPLICA_STATE_PENDING_WEIGHTS]
-        )
-        assert house.replica("rollout-0").first_verify_s == 120.0
-
-        server.holds(3)
-        server.hash_s = 3.0
-        assert committed(await house.publisher.publish(_request(house, 3))) == {"rollout-0": True}
-        assert house.replica("rollout-0").first_verify_s == 0.0
-
-        # The orchestrator has forgotten it: a replica that has served asks for no more time than others.
-        house.registry._replicas.clear()
-        await until_async(lambda: bool(house.registry.alive(0.0)))
-        assert house.replica("rollout-0").first_verify_s == 0.0
-
-        await until_async(lambda: house.replica("rollout-0").state == pb.REPLICA_STATE_SERVING)
-        server.holds(4)
-        server.hash_s = NEVER_S
-        assert committed(await asyncio.wait_for(house.publisher.publish(_request(house, 4)), 60)) == {
-            "rollout-0": False
-        }
-        shutdown.event.set()
-        await asyncio.wait([running], timeout=60)
-        assert isinstance(running.exception(), TransientError | None)
-    await orchestrator.stop(0)
-    await house.close()
-
-
-def _request(house: World, version: int) -> pb.PublishRequest:
-    request = house.request(version, disk="/weights")
-    request.canary.CopyFrom(CANARY)
-    return request
 
 
 async def test_who_has_yet_to_compile_holds_up_nobody_who_serves(tmp_path: Path) -> None:

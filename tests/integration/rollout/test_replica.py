@@ -16,13 +16,12 @@ import pytest
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.contracts import decode
-from headrace.wire.errors import ContractError, FencedError, TransientError
+from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.rpc import serve
 from headrace.wire.rundir.events import read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import rollout_pb2
-from headrace.wire.weights import save_weights
 from tests.integration.rollout.world import Listener, outcomes, replica, take
 from tests.ports import free_port
 from tests.rollout_models import make_model, reference_logprobs, save_folder
@@ -114,31 +113,6 @@ async def test_damaged_weights_are_quarantined_and_the_next_publication_cures(tm
         await world.rollouts(1)
 
 
-async def test_a_canary_that_disagrees_quarantines(tmp_path: Path) -> None:
-    async with replica(tmp_path) as world:
-        snapshot = take(world.model)
-        await world.prepare("p0", 0, snapshot)
-        await world.receive("p0", snapshot)
-        answer = await world.verify("p0", spoil=0.01)
-        assert not answer.equal and 0.009 < answer.gap < 0.011
-        assert (await world.state())[0] == "QUARANTINED"
-        await world.issue(0)
-        await asyncio.sleep(0.2)
-        assert world.broker.streams[StreamName.PROMPTS].delivered == 0
-
-
-async def test_lower_incarnations_and_older_versions_are_refused(tmp_path: Path) -> None:
-    async with replica(tmp_path) as world:
-        await world.publish(4, incarnation=3)
-        with pytest.raises(FencedError, match="incarnation 2 is over"):
-            await world.prepare("zombie", 9, take(world.model), incarnation=2)
-        answer = await world.prepare("old", 3, take(world.model), incarnation=3)
-        assert not answer.accepted and "newer" in answer.reason
-        assert await world.state() == ("SERVING", 4)
-        await world.publish(0, incarnation=4)
-        assert await world.state() == ("SERVING", 0)
-
-
 DYING_SENDER = """
 import os, signal, sys
 from headrace.wire.weights import CollectiveGroup, open_store
@@ -173,39 +147,6 @@ async def test_a_sender_that_dies_in_the_transfer_leaves_the_old_weights_serving
         await world.rollouts(1)
 
 
-async def test_weights_also_come_from_disk(tmp_path: Path) -> None:
-    async with replica(tmp_path) as world:
-        snapshot = take(world.model)
-        save_weights(tmp_path / "weights" / "v0", world.model.named_parameters(), {})
-        await world.prepare("p0", 0, snapshot)
-        request = rollout_pb2.ReceiveWeightsRequest(
-            publication_id="p0", disk_path=str(tmp_path / "weights" / "v0"), deadline_s=5
-        )
-        assert list((await world.ask("ReceiveWeights", request)).digests) == [b.digest for b in snapshot.plan.buckets]
-        assert (await world.verify("p0")).equal
-        await world.commit("p0")
-        await world.commit("p0")
-        assert await world.state() == ("SERVING", 0)
-
-
-@pytest.mark.long
-async def test_an_abort_after_the_installation_leaves_no_weights_to_serve(tmp_path: Path) -> None:
-    async with replica(tmp_path) as world:
-        before = outcomes("handed_back")
-        await world.publish(0)
-        await world.issue(0, max_tokens=2000)
-        await until_async(lambda: world.pending == 1)
-        snapshot = take(world.model)
-        await world.prepare("p1", 1, snapshot)
-        await world.receive("p1", snapshot)
-        assert (await world.verify("p1")).equal
-        await world.abort("p1")
-        assert await world.state() == ("PENDING_WEIGHTS", 0)
-        await until_async(lambda: outcomes("handed_back") == before + 1)
-        await world.publish(1)
-        await world.rollouts(1)
-
-
 async def test_a_session_nobody_ends_ends_by_its_own_deadline(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         await world.publish(0)
@@ -214,15 +155,6 @@ async def test_a_session_nobody_ends_ends_by_its_own_deadline(tmp_path: Path) ->
         async with asyncio.timeout(20):  # One of the usual length would last longer.
             while await world.state() != ("SERVING", 0):
                 await asyncio.sleep(0.05)
-
-
-async def test_a_new_publication_takes_the_place_of_an_open_one(tmp_path: Path) -> None:
-    async with replica(tmp_path) as world:
-        await world.prepare("p0", 0, take(world.model))
-        await world.publish(1)
-        assert await world.state() == ("SERVING", 1)
-        with pytest.raises(ContractError, match="no open update session"):
-            await world.verify("p0")
 
 
 async def test_a_prompt_ahead_of_the_weights_is_held_then_handed_back(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.wire.contracts import Sampling
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, ids_to_bytes
-from headrace.wire.contracts.sampling_codec import sampling_to_pb, spans_from_pb
+from headrace.wire.contracts.codec import SAMPLING, SPAN
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests.integration.rollout.world import World, replica
@@ -22,14 +22,14 @@ def request(context: list[int], *, turn: int = 0, max_tokens: int = 12, **others
         rollout_id="test/g00000000/0",
         turn=turn,
         context_ids=ids_to_bytes(np.array(context, np.int32)),
-        sampling=sampling_to_pb(Sampling(max_tokens=max_tokens, seed=100 + turn)),
+        sampling=SAMPLING.to_pb(Sampling(max_tokens=max_tokens, seed=100 + turn)),
         **{"deadline_s": 20.0} | others,
     )
 
 
 async def ask(world: World, asked: pb.SampleRequest) -> tuple[np.ndarray, np.ndarray, list[int]]:
     answer = await world.ask("Sample", asked)
-    versions = [span.version.version for span in spans_from_pb(answer.spans)]
+    versions = [span.version.version for span in map(SPAN.from_pb, answer.spans)]
     return ids_from_bytes(answer.token_ids), floats_from_bytes(answer.logprobs), versions
 
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fastapi import FastAPI, Request, Response
 
@@ -124,14 +123,6 @@ async def test_an_update_takes_its_acts_in_order_with_the_administrators_key() -
         }
 
 
-async def test_a_session_left_open_is_closed_and_opened_anew() -> None:
-    async with scripted() as (script, engine):
-        answers = iter([False, True])
-        script.answers["begin_weight_update"] = lambda body: {"success": next(answers), "message": "already open"}
-        await publish(script, engine)
-        assert script.paths()[1:4] == ["begin_weight_update", "end_weight_update", "begin_weight_update"]
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -159,14 +150,6 @@ async def test_a_bad_answer_never_becomes_a_rollout(answer: Answer, error: type[
         assert one.token_ids.tolist() == [5, 6]
 
 
-async def test_the_prompts_fault_is_told_in_the_servers_words() -> None:
-    async with scripted() as (script, engine):
-        await publish(script, engine)
-        script.answers["generate"] = Response('{"error": {"message": "bad prompt"}}', status_code=400)
-        with pytest.raises(ContractError, match="400 bad prompt"):
-            await engine.generate(make_request([1, 2], 1))
-
-
 async def test_an_aborted_rollout_is_asked_for_again_with_its_tokens() -> None:
     async with scripted() as (script, engine):
         await publish(script, engine)
@@ -178,12 +161,6 @@ async def test_an_aborted_rollout_is_asked_for_again_with_its_tokens() -> None:
         assert [each["input_ids"] for each in bodies] == [[1, 2], [1, 2, 5, 6], [1, 2, 5, 6]]
         assert [each["sampling_params"]["max_new_tokens"] for each in bodies] == [20, 18, 18]
         assert len({each["rid"] for each in bodies}) == 3 and {len(each["rid"]) for each in bodies} == {32}
-
-
-async def test_nothing_is_generated_before_there_are_weights() -> None:
-    async with scripted() as (_, engine):
-        with pytest.raises(AbandonedError, match="no weights"):
-            await engine.generate(make_request([1, 2], 1))
 
 
 async def test_a_server_of_another_version_is_not_installed() -> None:
@@ -238,51 +215,6 @@ async def test_a_server_that_stops_answering_ends_the_engine() -> None:
         script.answers["server_info"] = lambda body: asyncio.sleep(30)
         with pytest.raises(TransientError, match="does not answer"):
             await asyncio.wait_for(engine.failed(), 20)
-
-
-async def test_silence_in_an_update_is_left_to_the_updates_own_deadline() -> None:
-    async with scripted(engine_timeout_s=1) as (script, engine):
-        await publish(script, engine)
-        await engine.prepare(PolicyVersion(incarnation=1, version=1), common_pb2.WeightPlan(), 5)
-        script.answers["server_info"] = lambda body: asyncio.sleep(30)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(engine.failed(), 2.5)
-        del script.answers["server_info"]
-        await engine.discard()
-
-
-async def test_a_rollout_that_takes_for_ever_is_handed_back() -> None:
-    async with scripted(request_timeout_s=0.2) as (script, engine):
-        await publish(script, engine)
-        script.answers["generate"] = lambda body: asyncio.sleep(30)
-        with pytest.raises(AbandonedError):
-            await engine.generate(make_request([1, 2], 2))
-        await until_async(lambda: script.paths().count("abort_request") == 2)
-
-
-async def test_others_on_the_same_server_take_places() -> None:
-    async with scripted(engine_timeout_s=12) as (script, engine):
-        answered = asyncio.Event()
-
-        async def loads(body: dict[str, Any]) -> dict[str, Any]:
-            """Three of others at the first look. The second waits: a real server would count this test's own too."""
-            await answered.wait()
-            return {"loads": [{"num_running_reqs": 2, "num_waiting_reqs": 1}]}
-
-        script.answers["v1/loads"] = {"loads": [{"num_running_reqs": 2, "num_waiting_reqs": 1}]}
-        await publish(script, engine)
-        await until_async(lambda: "v1/loads" in script.paths())
-        script.answers["v1/loads"] = loads
-        await until_async(lambda: script.paths().count("v1/loads") >= 2)
-        script.answers["generate"] = lambda body: asyncio.sleep(30)
-        group = asyncio.create_task(engine.generate(make_request([1, 2], 4)))
-        await until_async(lambda: "generate" in script.paths())
-        assert engine.stats().rollouts == 1
-        group.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await group
-        assert engine.stats().rollouts == 0
-        answered.set()
 
 
 async def test_drain_waits_for_running_rollouts_and_keeps_others_out() -> None:
@@ -352,14 +284,6 @@ async def test_checksums_of_several_ranks_keep_them_apart() -> None:
                 await engine.checksums(5)
 
 
-async def test_a_canary_without_numbers_has_no_gap_that_passes() -> None:
-    async with scripted() as (script, engine):
-        await publish(script, engine)
-        entries = [[None, 4, None], [None, 5, None]]
-        script.answers["generate"] = {"meta_info": {"input_token_logprobs": entries}}
-        assert np.isnan(await engine.score(np.array([4, 5], np.int32), 5)).all()
-
-
 async def test_a_server_that_traces_is_told_whose_request_it_is() -> None:
     script = Script()
     http = await serve_http(script.app, "127.0.0.1", 0)
@@ -372,24 +296,6 @@ async def test_a_server_that_traces_is_told_whose_request_it_is() -> None:
     assert script.callers["model_info"] == ""
     await client.close()
     await http.stop()
-
-
-async def test_what_is_too_large_for_sglangs_kernel_is_not_asked_for() -> None:
-    """From 8 GiB on the kernel reads in front of the tensor: a GPU's illegal access ends the server."""
-    large = common_pb2.TensorSpec(name="model.layers.1.mlp.gate_proj.weight", dtype="bfloat16", shape=[2**17, 2**15])
-    plan = common_pb2.WeightPlan(buckets=[common_pb2.Bucket(tensors=[large], dtype="bfloat16")])
-    request = rollout_pb2.ReceiveWeightsRequest(publication_id="p", disk_path="/weights")
-    name = "model.layers.1.mlp.gate_up_proj.weight"
-    for on_gpu, wanted in ((True, [name]), (False, None)):
-        async with scripted(on_gpu=on_gpu) as (script, engine):
-            script.answers["model_info"] = {"weight_version": str(V0)}
-            script.answers["weights_checker"] = {"success": True, "ranks": [{"checksums": {"w": "a"}}]}
-            await engine.prepare(V0, plan, 5)
-            await engine.receive(plan, request, 5)
-            found = await engine.checksums(5)
-            assert found == ({"w": "a", name: ""} if on_gpu else {"w": "a"})
-            (body,) = [body for path, body in script.calls if path == "weights_checker"]
-            assert body.get("skip_tensor_list") == wanted
 
 
 async def test_the_sizes_of_a_folder_are_read_from_its_headers(tmp_path: Path) -> None:

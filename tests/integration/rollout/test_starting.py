@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,37 +24,20 @@ from tests.rollout_models import make_model, save_folder
 from tests.valkey import Valkey
 from tests.waiting import until
 
-_HELD = """
-import sys, time
-from headrace.services.rollout import app
-app.make_engine = lambda settings: time.sleep(600)
-sys.argv = ["rollout", "--config", sys.argv[1]]
-import runpy
-runpy.run_module("headrace.services.rollout", run_name="__main__")
-"""
-"""The embedded engine, if its making took for ever: in a thread, which nothing can end."""
 
-
-def torch_held(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    return {}, ["-c", _HELD]
-
-
-def sglang_that_loads_for_ever(folder: Path) -> tuple[dict[str, Any], list[str]]:
+def sglang_that_loads_for_ever(folder: Path) -> dict[str, Any]:
+    """The rollout table; its server's process id comes into `server`."""
     python = folder / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\necho $$ > {folder}/server\nexec sleep 600\n")
     python.chmod(0o755)
-    table = {"engine": "sglang", "sglang": {"venv": folder / "venv", "device": "cpu"}}
-    return table, ["-P", "-m", "headrace.services.rollout", "--config"]
-
-
-Engine = Callable[[Path], tuple[dict[str, Any], list[str]]]
+    return {"engine": "sglang", "sglang": {"venv": folder / "venv", "device": "cpu"}}
 
 
 @contextmanager
-def starting(folder: Path, valkey: Valkey, engine: Engine) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+def starting(folder: Path, valkey: Valkey) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """The process and its HTTP port."""
-    table, command = engine(folder)
+    table = sglang_that_loads_for_ever(folder)
     port = free_port()
     settings = RolloutSettings.model_validate(
         {
@@ -70,7 +53,9 @@ def starting(folder: Path, valkey: Valkey, engine: Engine) -> Iterator[tuple["su
     config.write_text(settings.model_dump_json())
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, *command, str(config)], stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"}
+            [sys.executable, "-P", "-m", "headrace.services.rollout", "--config", str(config)],
+            stderr=log,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
     try:
         yield process, port
@@ -93,16 +78,9 @@ def until_it_says(process: "subprocess.Popen[bytes]", port: int, words: str, log
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    ("engine", "name"),
-    [pytest.param(torch_held, "torch", marks=pytest.mark.long), (sglang_that_loads_for_ever, "sglang")],
-    ids=["torch", "sglang"],
-)
-def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
-    tmp_path: Path, valkey: Valkey, engine: Engine, name: str
-) -> None:
-    with starting(tmp_path, valkey, engine) as (process, port):
-        until_it_says(process, port, f"starting: the engine starts: {name} (", tmp_path / "log")
+def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(tmp_path: Path, valkey: Valkey) -> None:
+    with starting(tmp_path, valkey) as (process, port):
+        until_it_says(process, port, "starting: the engine starts: sglang (", tmp_path / "log")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10) as http:
             assert http.get("/healthz").status_code == 200
             state = 'headrace_rollout_state{replica="rollout-0",run="test",state="starting"} 1.0'
@@ -112,14 +90,12 @@ def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(
             drain_replica(port, seconds=0)
         token = (RunPaths(tmp_path).tokens / "rollout").read_text()
         assert drain_replica(port, seconds=0, headers=(("authorization", f"Bearer {token}"),)) == 0
-        if name == "sglang":
-            until((tmp_path / "server").exists)
+        until((tmp_path / "server").exists)
         process.send_signal(signal.SIGTERM)
         # Its engine would be made for ten minutes.
         assert process.wait(100) == 0, (tmp_path / "log").read_text()
-        if name == "sglang":
-            server = Path("/proc") / (tmp_path / "server").read_text().strip()
-            until(lambda: not server.exists())
+        server = Path("/proc") / (tmp_path / "server").read_text().strip()
+        until(lambda: not server.exists())
 
 
 async def test_one_that_is_retired_before_it_has_started_takes_no_prompt() -> None:

@@ -3,13 +3,10 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from headrace.wire.contracts import DropReason, Tombstone, decode
 from headrace.wire.rundir.events import read_events
 from headrace.wire.streams import StreamName
 from tests.integration.rollout.world import World, replica
-from tests.variants import keep
 from tests.waiting import until_async
 
 LONG = 3000
@@ -51,9 +48,8 @@ async def test_with_drop_a_group_that_is_too_old_gets_its_fate_first_and_is_abor
     assert event["group_id"] == "test/g00000000" and "fate" in event["reason"]
 
 
-@pytest.mark.parametrize("stale", keep({"wait"}, ["wait", "mask"]))
-async def test_with_wait_and_mask_no_group_is_given_up_for_its_age(tmp_path: Path, stale: str) -> None:
-    async with replica(tmp_path, stale=stale) as world:
+async def test_with_wait_no_group_is_given_up_for_its_age(tmp_path: Path) -> None:
+    async with replica(tmp_path, stale="wait") as world:
         await overtaken(world)
         await world.rollouts(1)
         assert tombstones(world) == [] and world.listener.told == {0}

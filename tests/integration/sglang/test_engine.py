@@ -1,7 +1,6 @@
 """The engine against the real server: what it generates, and what a publication leaves in it."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -65,21 +64,6 @@ async def test_rollouts_have_the_logprobs_that_transformers_computes(server: Ser
         assert engine.stats().generated_tokens > 16 and engine.stats().groups == 0
 
 
-async def test_temperature_greedy_and_no_stop_tokens(server: Server, tmp_path: Path) -> None:
-    model = make_model(seed=3)
-    (prompt,) = random_prompts(9)
-    async with engine_of(attached(server, tmp_path)) as engine:
-        await Trainer().publish(engine, model, 0)
-        (warm,) = await engine.generate(make_request(prompt, 1, temperature=0.6, max_tokens=30))
-        assert len(warm.token_ids) == 30
-        wanted, _ = reference_logprobs(model, prompt, warm.token_ids, temperature=0.6)
-        np.testing.assert_allclose(warm.logprobs, wanted, atol=1e-5)
-        (greedy,) = await engine.generate(make_request(prompt, 1, greedy=True, temperature=0.6, max_tokens=30))
-        wanted, likeliest = reference_logprobs(model, prompt, greedy.token_ids)
-        np.testing.assert_array_equal(greedy.token_ids, likeliest)
-        np.testing.assert_allclose(greedy.logprobs, wanted, atol=1e-5)
-
-
 async def test_a_publication_proves_itself_and_its_group_serves_the_next(server: Server, tmp_path: Path) -> None:
     trainer = Trainer()
     async with engine_of(attached(server, tmp_path)) as engine:
@@ -94,16 +78,6 @@ async def test_a_publication_proves_itself_and_its_group_serves_the_next(server:
             await engine.resume(10)
             (one,) = await engine.generate(make_request([1, 2, 3], 1, max_tokens=5))
             assert [span.version.version for span in one.spans] == [version]
-
-
-async def test_another_group_takes_the_place_of_one_that_failed(server: Server, tmp_path: Path) -> None:
-    async with engine_of(attached(server, tmp_path)) as engine:
-        first = Trainer()
-        await first.publish(engine, make_model(seed=3), 0)
-        first.abort()
-        model = make_model(seed=4)
-        await Trainer().publish(engine, model, 1)
-        assert await engine.checksums(10) == expected_checksums(model)
 
 
 async def test_a_trainer_that_dies_in_the_transfer_does_not_take_the_server_along(
@@ -121,23 +95,6 @@ async def test_a_trainer_that_dies_in_the_transfer_does_not_take_the_server_alon
         await engine.discard()
         await Trainer().publish(engine, model, 1)
         assert await engine.checksums(10) == expected_checksums(model)
-
-
-async def test_a_trainer_that_is_gone_before_the_group_is_noticed_at_once(server: Server, tmp_path: Path) -> None:
-    async with engine_of(attached(server, tmp_path)) as engine:
-        trainer = Trainer()
-        snapshot = await trainer.publish(engine, make_model(), 0)
-        gone = rollout_pb2.CollectiveGroup(
-            name="gone", backend="gloo", store_host="127.0.0.1", store_port=9, rank=1, world_size=2
-        )
-        await engine.prepare(PolicyVersion(incarnation=1, version=1), snapshot.plan, 10)
-        with pytest.raises(TransientError, match="is not there"):
-            await engine.receive(
-                snapshot.plan, rollout_pb2.ReceiveWeightsRequest(publication_id="p", collective=gone), 10
-            )
-        await engine.discard()
-        # The group of before was not touched.
-        await trainer.publish(engine, make_model(seed=1), 1)
 
 
 async def test_weights_also_come_from_disk(server: Server, tmp_path: Path) -> None:
@@ -181,34 +138,11 @@ async def test_running_rollouts_are_retracted_and_their_spans_say_so(server: Ser
         assert engine.stats().recomputed_tokens > 0
 
 
-async def test_drained_rollouts_end_under_the_weights_they_began_with(server: Server, tmp_path: Path) -> None:
-    async with engine_of(attached(server, tmp_path, in_flight="drain")) as engine:
-        trainer = Trainer()
-        await trainer.publish(engine, make_model(seed=3), 0)
-        with server.slowed():
-            group = asyncio.create_task(engine.generate(make_request([1, 2, 3], 3, max_tokens=50)))
-            await running(engine, 3)
-            await trainer.publish(engine, make_model(seed=4), 1)
-        assert all([span.version.version for span in each.spans] == [0] for each in await group)
-
-
 @pytest.mark.parametrize("in_flight", ["retract", "in_place", "drain"])
 async def test_no_prompt_is_continued_from_keys_and_values_of_the_old_weights(
     server: Server, tmp_path: Path, in_flight: str
 ) -> None:
     assert await gap_after_a_cached_prompt(server, tmp_path, in_flight, seed=1) < 1e-5
-
-
-async def test_without_the_flush_the_old_keys_and_values_would_be_used(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def leave_it(self: SGLangClient, timeout_s: float) -> None:
-        pass
-
-    monkeypatch.setattr(SGLangClient, "flush_cache", leave_it)
-    assert await gap_after_a_cached_prompt(server, tmp_path, "retract", seed=2) > 0.01
-    # Requests of new weights have a part of the cache to themselves: nothing has to be flushed.
-    assert await gap_after_a_cached_prompt(server, tmp_path, "in_place", seed=3) < 1e-5
 
 
 async def gap_after_a_cached_prompt(server: Server, folder: Path, in_flight: str, *, seed: int) -> float:
@@ -240,21 +174,6 @@ async def test_in_place_rollouts_go_on_where_they_were(server: Server, tmp_path:
             assert await engine.begun(request.group_id) is None  # Its versions come with its end.
         assert all([span.version.version for span in each.spans] == [0, 1] for each in await group)
         assert engine.stats().recomputed_tokens == 0
-
-
-async def test_what_is_aborted_behind_our_back_is_gone_on_with(server: Server, tmp_path: Path) -> None:
-    model, (prompt,) = make_model(seed=3), random_prompts(7)
-    async with engine_of(attached(server, tmp_path)) as engine:
-        await Trainer().publish(engine, model, 0)
-        with server.slowed():
-            group = asyncio.create_task(engine.generate(make_request(prompt, 3, **LONG)))
-            for _ in range(2):
-                await running(engine, 3)
-                await asyncio.to_thread(server.call, "/abort_request", {"rid": "", "abort_all": True})
-        for each in await group:
-            assert len(each.token_ids) == 120 and len(each.spans) == 1
-            assert gap(model, prompt, each.token_ids, each.logprobs) < 1e-5
-        assert engine.stats().recomputed_tokens > 0
 
 
 async def test_abandoned_groups_are_aborted_on_the_server(server: Server, tmp_path: Path) -> None:
@@ -294,17 +213,6 @@ async def test_more_rollouts_than_places_take_turns_and_leave_one_for_the_canary
             assert stats.rollouts == 4 and stats.groups * 3 > 4
             assert await canary_gap(engine, model) < 1e-5
         assert sum(len(each.token_ids) for group in await asyncio.gather(*groups) for each in group) == 5 * 3 * 30
-
-
-async def test_a_slow_server_is_only_slow(server: Server, tmp_path: Path) -> None:
-    async with engine_of(attached(server, tmp_path, engine_timeout_s=3.0)) as engine:
-        await Trainer().publish(engine, make_model(), 0)
-        with server.slowed(0.2):
-            began = time.monotonic()
-            (one,) = await engine.generate(make_request([1, 2], 1, max_tokens=20))
-            assert time.monotonic() - began > 3 and len(one.token_ids) == 20
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(engine.failed(), 0.1)
 
 
 async def test_what_would_end_the_server_is_refused_before_it_gets_there(server: Server, tmp_path: Path) -> None:

@@ -18,13 +18,11 @@ from headrace.services.rollout.engines.sglang.engine import SGLangEngine
 from headrace.services.rollout.engines.sglang.start import start_engine
 from headrace.services.trainer.model.loading import load_policy
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.errors import TransientError
 from headrace.wire.v1 import rollout_pb2
 from tests.rollout_models import make_model, make_request, make_silent_model, random_prompts, save_folder
 from tests.sglang import (
-    Server,
     Trainer,
-    attached,
     engine_of,
     expected_checksums,
     group_of,
@@ -166,62 +164,3 @@ asyncio.run(main())
 
 def children_of(parent: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-
-
-async def test_a_server_that_cannot_start_tells_why(tmp_path: Path) -> None:
-    model_path = save_folder(make_model(), tmp_path / "model")
-    settings = sglang_settings(model_path, tmp_path, {"venv": sglang_venv(), "extra_args": ["--no-such-flag"]})
-    with pytest.raises(TransientError, match="ended while it started"):
-        await start_engine(settings)
-    with pytest.raises(ConfigError, match=r"rollout\.sglang\.venv"):
-        await start_engine(sglang_settings(model_path, tmp_path, {"venv": tmp_path}))
-
-
-async def test_a_frozen_server_that_is_not_ours_ends_the_engine_and_nothing_else(
-    server: Server, tmp_path: Path
-) -> None:
-    async with engine_of(attached(server, tmp_path, engine_timeout_s=1.0)) as engine:
-        await Trainer().publish(engine, make_model(), 0)
-        with server.frozen(), pytest.raises(TransientError, match="does not answer"):
-            await asyncio.wait_for(engine.failed(), 10)
-    async with engine_of(attached(server, tmp_path)) as engine:
-        await Trainer().publish(engine, make_model(), 0)
-
-
-async def test_a_server_left_in_the_middle_of_an_update_is_taken_over(server: Server, tmp_path: Path) -> None:
-    async with engine_of(attached(server, tmp_path)) as engine:
-        await Trainer().publish(engine, make_model(), 0)
-    for path, body in (("/pause_generation", {"mode": "retract"}), ("/begin_weight_update", {})):
-        await asyncio.to_thread(server.call, path, body)
-    async with engine_of(attached(server, tmp_path)) as engine:
-        await Trainer().publish(engine, make_model(seed=1), 0)
-        (one,) = await engine.generate(make_request([1], 1, max_tokens=3))
-        assert len(one.token_ids) == 3
-
-
-async def test_a_server_of_another_model_or_key_is_refused(server: Server, tmp_path: Path) -> None:
-    for size, reason in ((64, "vocabulary"), (128, "vocabulary")):
-        other = save_folder_of(tmp_path / str(size), size)
-        settings = attached(server, tmp_path).model_copy(update={"model": _model(other)})
-        with pytest.raises(ConfigError, match=reason):
-            await start_engine(settings)
-    (tmp_path / "key").write_text("wrong")
-    refused = attached(server, tmp_path).rollout
-    table = refused.sglang.model_copy(update={"api_key_file": tmp_path / "key", "start_timeout_s": 1.0})
-    settings = attached(server, tmp_path).model_copy(update={"rollout": refused.model_copy(update={"sglang": table})})
-    with pytest.raises(ConfigError, match="key"):
-        await start_engine(settings)
-
-
-def save_folder_of(folder: Path, vocab: int) -> Path:
-    folder.mkdir()
-    config = make_model(vocab_size=vocab, max_position_embeddings=4096).config
-    config.architectures = ["Qwen3ForCausalLM"]
-    config.save_pretrained(folder)
-    return folder
-
-
-def _model(path: Path) -> object:
-    from headrace.wire.settings import ModelTable
-
-    return ModelTable(path=path)

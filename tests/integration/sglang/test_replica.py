@@ -94,13 +94,6 @@ async def replica(server: Server, folder: Path, **rollout: Any) -> AsyncIterator
             await orchestrator.stop(0)
 
 
-async def test_tensors_whose_checksum_the_trainer_did_not_tell_are_counted(server: Server, tmp_path: Path) -> None:
-    async with replica(server, tmp_path) as world:
-        world.model = make_model(seed=20)
-        answer = await world.bring(1, checksums=False)
-        assert answer.equal and answer.unknown == len(expected_checksums(world.model)) == 19
-
-
 async def test_prompts_become_verified_rollouts_of_one_version_after_the_other(server: Server, tmp_path: Path) -> None:
     async with replica(server, tmp_path) as world:
         for version in range(2):
@@ -178,21 +171,5 @@ async def test_a_quarantined_replica_comes_back_from_disk(server: Server, tmp_pa
             assert (await world.prove(f"disk-{fault}")).equal is (not fault)
         await world.commit("disk-")
         assert await world.state() == ("SERVING", 2)
-        await world.issue(0)
-        await world.rollouts(1, 20)
-
-
-async def test_an_update_given_up_halfway_leaves_no_weights_to_serve(server: Server, tmp_path: Path) -> None:
-    async with replica(server, tmp_path) as world:
-        await world.publish(0)
-        snapshot = take(world.model)
-        await world.prepare("p1", 1, snapshot)
-        await world.abort("p1")
-        assert await world.state() == ("SERVING", 0)
-        await world.prepare("p2", 2, snapshot)
-        await world.transfer("p2", snapshot)
-        await world.abort("p2")
-        assert await world.state() == ("PENDING_WEIGHTS", 0)
-        await world.publish(3)
         await world.issue(0)
         await world.rollouts(1, 20)

@@ -8,20 +8,19 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from headrace.services.trainer.durability.ledger import common_score
 from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire import failpoints
 from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
+from headrace.wire.journal import BatchRecord, read_journal
 from headrace.wire.rpc import serve
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc
+from tests.armed import arm
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
-from tests.unit.services.trainer.discriminator.test_discriminator import with_reference, write_tokenizer
 
 GROUPS = 3
 DROPPED = (4, 9)
@@ -31,13 +30,12 @@ DROPPED = (4, 9)
 class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """Numbers lives, remembers fates, and notes what is published."""
 
-    def __init__(self, *, fence_at=None, forget_at=None, reports_alone=0, stop_in_publication=None):
+    def __init__(self, *, fence_at=None, reports_alone=0, stop_in_publication=None):
         self.incarnation = 0
         self.fates = {}
         self.published = []
         self.pending_at_publication = []
         self.fence_at = fence_at
-        self.forget_at = forget_at
         self.reports_alone = reports_alone
         """The first so many reports are answered with `no replica lives`."""
         self.stopped = False
@@ -58,8 +56,6 @@ class SmallOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         return pb.RegisterTrainerResponse(incarnation=self.incarnation)
 
     async def ReportProgress(self, request, context):
-        if self.forget_at is not None and request.version >= self.forget_at:
-            self.forget_at, self.incarnation, self.fates = None, 0, {}
         if request.incarnation > self.incarnation:
             return pb.ReportProgressResponse(unknown=True)
         self._take(request.fates)
@@ -104,7 +100,7 @@ def is_flat(index):
     return common_score(scored_group(index)) is not None
 
 
-async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dynamic=False, **how):
+async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dynamic=False):
     """On each publication the groups of one more batch, those of the highest index first."""
     fed = set()
     seen = -1
@@ -123,35 +119,22 @@ async def feed(broker, servicer, *, staleness=0, stop_at=None, reverse=True, dyn
         batch = [index for index in fresh if index <= last]
         for index in sorted(batch, reverse=reverse):
             fed.add(index)
-            entry = message(index, request, **how)
+            entry = message(index, request)
             broker.put(StreamName.SCORED, entry)
             broker.put(StreamName.SCORED, entry)  # A zombie's late second entry.
 
 
-def message(index, request, *, mute=False, abstain=False, aged=False):
-    """The entry of a group that was sampled from what `request` published; `mute` gives it but one reward.
-
-    `aged`: it is up to three versions older than that, by its index.
-    `abstain`: one of its rollouts has no score (which one depends on the index), another one scores of its tokens.
-    """
+def message(index, request):
+    """The entry of a group that was sampled from what `request` published."""
     header = Header(run_id="run", purpose=Purpose.TRAIN, group_index=index, group_id=group_id("run", index))
     if index in DROPPED:
         return encode(Message(header=header, body=Tombstone(reason=DropReason.SCORER_FAILED)))
     scored = scored_group(
         index,
-        version=max(request.version - index % 4, 0) if aged else request.version,
+        version=request.version,
         incarnation=request.incarnation,
         digest=request.plan.weights_digest,
-        rewards=[1, 1, 1, 1] if mute else None,
     )
-    scored = with_reference(scored, "abca")
-    if abstain:
-        scores = list(scored.scores)
-        lost, told = index % 4, (index + 1) % 4
-        tokens = np.linspace(0, 1, len(scored.group.rollouts[told].token_ids), dtype=np.float32)
-        scores[lost] = replace(scores[lost], value=None, reason="the judge hung")
-        scores[told] = replace(scores[told], token_scores=tokens)
-        scored = replace(scored, scores=tuple(scores))
     return encode(Message(header=header, body=scored))
 
 
@@ -163,19 +146,17 @@ def settings_for(
     stale="wait",
     address="127.0.0.1:1",
     algorithm=None,
-    discriminator=None,
     **trainer,
 ):
     model = tmp_path / "model"
     if not model.exists():
-        write_tokenizer(tiny_folder(model))
+        tiny_folder(model)
     return TrainerSettings.model_validate(
         {
             "run": {"id": "run", "max_steps": steps, "max_staleness": staleness, "stale": stale},
             "model": {"path": str(model)},
             "batch": {"groups": GROUPS, "group_size": 4},
             "algorithm": algorithm or {},
-            "discriminator": discriminator or {},
             "trainer": {
                 "learning_rate": 1e-3,
                 "warmup_steps": 2,
@@ -191,7 +172,7 @@ def settings_for(
     )
 
 
-def one_life(values, stop_at, staleness, orchestrator):
+def one_life(values, stop_at, staleness, points, orchestrator):
     """What a trainer process does here; its streams begin empty each time, as after the loss of the broker."""
     from headrace.services.trainer.distributed.stop import StopSignal
     from headrace.services.trainer.stages.rl import RlStage
@@ -201,12 +182,11 @@ def one_life(values, stop_at, staleness, orchestrator):
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
     absent = orchestrator.pop("absent", False)
-    name_weights(orchestrator.pop("digests", ""))
-    how = {key: orchestrator.pop(key, False) for key in ("mute", "abstain", "aged")}
     servicer = SmallOrchestrator(**orchestrator)
     address = "127.0.0.1:9" if absent else Server(servicer).address
     settings = TrainerSettings.model_validate({**values, "orchestrator_address": address})
     configure_logging("trainer", settings.run.id)
+    failpoints.install("trainer", points)
 
     def make_broker():
         broker = MemoryBroker()
@@ -217,7 +197,6 @@ def one_life(values, stop_at, staleness, orchestrator):
                 staleness=staleness,
                 stop_at=stop_at,
                 dynamic=settings.algorithm.dynamic_sampling,
-                **how,
             )
         )
         return broker
@@ -232,17 +211,6 @@ def one_life(values, stop_at, staleness, orchestrator):
     sys.exit(0)
 
 
-def name_weights(how):
-    """`old`: as before digests had the name of their algorithm. `sgl64`: as a trainer on a GPU."""
-    from headrace.wire.digests import value_of
-    from headrace.wire.weights import plan
-
-    if how == "old":
-        plan.plan_digest = lambda made, named=plan.plan_digest: value_of(named(made))
-    elif how:
-        plan.algorithm_on = lambda device: how
-
-
 def stop_while_it_waits(stage):
     """For the orchestrator that is absent."""
     while "orchestrator" not in stage._life.runtime.doing:
@@ -251,12 +219,26 @@ def stop_while_it_waits(stage):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def live(settings, *, stop_at=None, **orchestrator):
-    """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it)."""
+def live(settings, *, stop_at=None, fail_at="", **orchestrator):
+    """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it).
+
+    `fail_at`: `after_journal:3` kills it at that point of step 3, which no former life has journaled.
+    """
+    points = ""
+    if fail_at:
+        point, _, step = fail_at.partition(":")
+        journaled = [
+            item.record.step
+            for item in read_journal(settings.run_dir / "journal")
+            if isinstance(item.record, BatchRecord)
+        ]
+        passes = 0 if point == "mid_checkpoint" else int(step) - 1 - max(journaled, default=0)
+        points = arm(settings.run_dir.parent / "failpoints", f"trainer.step.{point}", passes)[failpoints.VARIABLE]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.integration.trainer.preload", "pandas"])
     process = context.Process(
-        target=one_life, args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness, orchestrator)
+        target=one_life,
+        args=(settings.model_dump(mode="json"), stop_at, settings.run.max_staleness, points, orchestrator),
     )
     process.start()
     process.join(150)

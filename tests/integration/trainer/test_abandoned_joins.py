@@ -11,18 +11,15 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from headrace.services.trainer.publication import abandoned
 from headrace.services.trainer.publication.abandoned import MOST_OF_A_REPLICA
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer
 from headrace.wire.errors import TransientError
 from headrace.wire.rpc import call, channel, serve
-from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.v1 import trainer_pb2 as pb
 from headrace.wire.v1 import trainer_pb2_grpc
 from headrace.wire.weights import collective
 from tests.integration.trainer.test_publisher import backend, publisher
-from tests.waiting import until
 
 DEADLINE_S = 0.2
 VERSION = 5
@@ -114,37 +111,3 @@ async def test_after_some_that_hang_no_group_is_opened_to_that_replica_and_other
     assert hanging_threads() - before == len(nccl) == MOST_OF_A_REPLICA
     assert counted("joins_total") - total == counted("join_threads") == MOST_OF_A_REPLICA
     assert "a member did not connect" in await office.publish_to("rollout-1")
-
-
-async def test_those_that_return_after_all_count_no_more(office: Office, nccl: list[Hanging]) -> None:
-    for _ in range(MOST_OF_A_REPLICA):
-        await office.publish_to("rollout-0")
-    assert "hang in the trainer" in await office.publish_to("rollout-0")
-    nccl[0].go_on.set()
-    until(lambda: counted("join_threads") == MOST_OF_A_REPLICA - 1)
-    assert "a member did not connect" in await office.publish_to("rollout-0")
-
-
-async def test_new_names_of_replicas_get_no_thread_without_end(
-    office: Office, nccl: list[Hanging], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(abandoned, "MOST", 4)
-    found = [await office.publish_to(f"rollout-{number}") for number in range(8)]
-    assert ["a member did not connect" in one for one in found] == [True] * 4 + [False] * 4
-    assert found[-1].startswith("4 joins of collective groups hang in the trainer;") and len(nccl) == 4
-
-
-async def test_each_is_an_event_of_the_run(office: Office, tmp_path: Any) -> None:
-    events = EventLog(tmp_path, "trainer", 1)
-    office.publisher.sender.abandoned.report = events.append
-    for replica in ("rollout-0", "rollout-0", "rollout-1"):
-        await office.publish_to(replica)
-    office.publisher.sender.abandoned.forget_log()
-    events.close()
-    await office.publish_to("rollout-1")
-    found = [event for event in read_events(tmp_path) if event["event"] == "join_abandoned"]
-    assert [(one["replica"], one["hanging"], one["hanging_of_all"]) for one in found] == [
-        ("rollout-0", 1, 1),
-        ("rollout-0", 2, 2),
-        ("rollout-1", 1, 3),
-    ]

@@ -1,7 +1,6 @@
 import asyncio
 import dataclasses
 
-import numpy as np
 import pytest
 
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
@@ -194,36 +193,6 @@ def damaged(index, attempt=0):
     data[-1] ^= 1
     assert decode_header(bytes(data))
     return bytes(data)
-
-
-def beyond_the_vocabulary(index):
-    whole = scored_group(index)
-    first, *rest = whole.group.rollouts
-    first = dataclasses.replace(first, token_ids=np.full_like(first.token_ids, VOCAB))
-    return dataclasses.replace(whole, group=dataclasses.replace(whole.group, rollouts=(first, *rest)))
-
-
-@pytest.mark.parametrize(
-    ("data", "dropped"),
-    [
-        (b"\xff junk", []),
-        (damaged(2), []),
-        (damaged(2, attempt=2), [(2, "poison")]),
-        (entry(2, run_id="other"), []),
-        (entry(2, purpose=Purpose.EVAL), []),
-        (entry(2, name="run/g00000007"), []),
-        (entry(2, body=scored_group(2).group), [(2, "poison")]),
-        (entry(2, body=scored_group(2, longest=30)), [(2, "poison")]),
-        (entry(2, body=beyond_the_vocabulary(2)), [(2, "poison")]),
-    ],
-)
-async def test_a_bad_entry_is_buried_and_the_next_one_still_taken(tmp_path, data, dropped):
-    async with Bench(tmp_path, groups=1) as bench:
-        bench.put(data, entry(0))
-        await bench.settled(pending=1)
-        assert await bench.broker.live(StreamName.DEAD) == [data]
-        assert bench.drops() == dropped
-        assert bench.ledger.next_batch()[0][0].group_index == 0
 
 
 async def test_it_names_a_broker_that_is_away_until_the_next_read(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.families import tiny_family
 from tests.integration.trainer.loading_rank import CASES
@@ -72,27 +71,3 @@ def test_what_is_loaded_by_shards_is_what_from_pretrained_gives(world, case):
 def test_the_ranks_end_well(world):
     _, code, said = world
     assert code == 0, said[-6000:]
-
-
-@pytest.mark.long
-def test_a_rank_never_holds_more_than_three_quarters_of_the_model(models):
-    config = LlamaConfig(
-        vocab_size=4096,
-        hidden_size=768,
-        intermediate_size=2304,
-        num_hidden_layers=10,
-        num_attention_heads=12,
-        num_key_value_heads=12,
-        tie_word_embeddings=False,
-    )
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config)
-    size = 4 * sum(weight.numel() for weight in model.parameters())
-    assert 300e6 < size < 420e6
-    model.save_pretrained(models / "large")
-    del model
-    code, said = run_world(models, "peak")
-    assert code == 0, said[-4000:]
-    for rank in range(2):
-        share = int((models / f"peak-{rank}").read_text()) / size
-        assert 0.45 < share < 0.75, f"rank {rank}: {share:.3f} of the model in float32"

@@ -219,22 +219,6 @@ async def test_a_receiver_that_never_comes_ends_by_the_deadline(served):
         await call(stub.SendWeights, request, timeout_s=15, what="send")
 
 
-async def test_other_versions_and_unknown_groups_are_refused(served):
-    sender, stub = served
-    with pytest.raises(TransientError, match="no snapshot"):
-        await call(stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=0, group_name="g"), timeout_s=5, what="open")
-    sender.hold(backend(), 5)
-    for version, error in ((4, FencedError), (6, ContractError)):
-        request = trainer_pb2.OpenGroupRequest(version=version, group_name="g")
-        with pytest.raises(error):
-            await call(stub.OpenGroup, request, timeout_s=5, what="open")
-    request = trainer_pb2.SendWeightsRequest(version=5, group_name="none", world_size=2, deadline_s=1)
-    with pytest.raises(ContractError, match="unknown_group"):
-        await call(stub.SendWeights, request, timeout_s=5, what="send")
-    with pytest.raises(TransientError, match="replaying"):
-        await call(stub.GetFates, trainer_pb2.GetFatesRequest(), timeout_s=5, what="fates")
-
-
 @pytest.mark.parametrize("seals", [True, False], ids=["sealed", "a system that seals no store"])
 async def test_a_group_stays_open_for_the_next_version_and_the_version_before_can_still_be_sent(
     served, monkeypatch, seals
@@ -271,24 +255,6 @@ async def test_a_group_stays_open_for_the_next_version_and_the_version_before_ca
         await call(stub.SendWeights, request, timeout_s=15, what="send")
     with pytest.raises(ContractError, match="unknown_group"):
         await call(stub.SendWeights, request, timeout_s=15, what="send")
-
-
-async def test_a_closed_group_releases_its_waiters(served, monkeypatch):
-    sender, stub = served
-    sender.hold(backend(), 5)
-    await call(stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g"), timeout_s=5, what="open")
-    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g", backend="gloo", world_size=2, deadline_s=300)
-    monkeypatch.setattr("headrace.wire.weights.collective._JOIN_S", 300.0)
-    sending = asyncio.create_task(call(stub.SendWeights, request, timeout_s=310, what="send"))
-    link = sender.sender._links["g"]
-    async with asyncio.timeout(60):
-        while not link.lock.locked():
-            await asyncio.sleep(0.01)
-    await asyncio.sleep(0.3)  # It waits for the member that does not come.
-    await call(stub.CloseGroup, trainer_pb2.CloseGroupRequest(group_name="g"), timeout_s=5, what="close")
-    with pytest.raises(TransientError, match=r"could not join the group g in 300\.0 s"):
-        async with asyncio.timeout(120):  # Less than half of what it would wait for the member.
-            await sending
 
 
 async def test_over_nccl_buckets_go_back_to_the_device_one_at_a_time(tmp_path, monkeypatch):

@@ -8,11 +8,9 @@ import pytest
 from headrace.services.orchestrator.state.fate_pages import FatePages
 from headrace.services.trainer import registration
 from headrace.services.trainer.registration import register
-from headrace.wire.rpc import MAX_MESSAGE_BYTES, channel, serve
+from headrace.wire.rpc import channel, serve
 from headrace.wire.v1 import common_pb2, orchestrator_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
-
-GROUPS = 1_600_000
 
 
 class Orchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
@@ -52,13 +50,6 @@ def request(groups: int) -> pb.RegisterTrainerRequest:
     names = (f"a-run-with-a-usual-name/{index:09d}" for index in range(groups))
     fates = [common_pb2.Fate(group_index=index, group_id=name, step=index // 64) for index, name in enumerate(names)]
     return pb.RegisterTrainerRequest(run_id="r", boot_id="b", fates=fates)
-
-
-def test_more_fates_than_one_message_takes_are_registered() -> None:
-    orchestrator, large = Orchestrator(), request(GROUPS)
-    assert large.ByteSize() > MAX_MESSAGE_BYTES
-    assert registered(orchestrator, large) == 3
-    assert orchestrator.fates == GROUPS and orchestrator.calls == GROUPS // registration.PAGE
 
 
 def test_an_orchestrator_restarted_between_two_pages_gets_all_of_them_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import torch
 from pydantic import ValidationError
 from torch.distributed import HashStore
 
-from headrace.run.child import last_words
 from headrace.services.trainer.distributed import heartbeat as heartbeats
 from headrace.services.trainer.distributed import launch as launches
 from headrace.services.trainer.distributed.heartbeat import RankHeartbeat
@@ -21,7 +20,6 @@ from headrace.services.trainer.distributed.rendezvous import (
     WaitPolicy,
     beat_key,
     connect,
-    enter,
     join_rendezvous,
     open_rendezvous,
     split_address,
@@ -30,7 +28,6 @@ from headrace.services.trainer.distributed.stop import StoppedError, StopSignal
 from headrace.services.trainer.distributed.topology import RankTopology, settle_place
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.host.interfaces import address_of, address_towards, interface_of
 from tests.ports import free_port
 
 TWO = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
@@ -82,25 +79,11 @@ def test_an_address_of_either_kind_is_split():
     assert split_address("[fd00::4]:29500") == ("fd00::4", 29500)
 
 
-def test_the_interface_towards_a_peer_is_found():
-    assert interface_of(address_towards("127.0.0.1")) == interface_of("127.0.1.1") == "lo"
-    assert interface_of("203.0.113.7") == ""
-    assert address_of("10.0.0.4") == "10.0.0.4"
-
-
 def test_of_an_announced_address_that_this_machine_has_not_the_interface_towards_machine_0_is_taken(monkeypatch):
     chosen = {}
     monkeypatch.setattr(launches, "set_default", chosen.__setitem__)
     options = LaunchOptions(device=torch.device("cpu"), timeout_s=1.0, announce="203.0.113.9")
     RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("127.0.0.1")
-    assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
-
-
-def test_an_address_that_is_announced_may_be_a_name(monkeypatch):
-    chosen = {}
-    monkeypatch.setattr(launches, "set_default", chosen.__setitem__)
-    options = LaunchOptions(device=torch.device("cpu"), timeout_s=1.0, announce="localhost")
-    RankProcesses(RankTopology(rank=1, ranks=2, port=1), options)._choose_interface("203.0.113.7")
     assert chosen == {"GLOO_SOCKET_IFNAME": "lo"}
 
 
@@ -156,13 +139,6 @@ def test_a_second_process_of_a_machine_that_lives_is_refused_and_ends_nobody(met
         ended.set()
         thread.join(60)
     assert not store.check([OVER])
-
-
-def test_a_connection_to_another_life_than_ones_own_is_none(met):
-    _, port, life = met
-    assert enter("127.0.0.1", port, life, timeout_s=20.0).get("life").decode() == life
-    with pytest.raises(TransientError, match="life of-old is over"):
-        enter("127.0.0.1", port, "of-old", timeout_s=20.0)
 
 
 def test_a_port_that_is_held_is_named_with_the_way_out():
@@ -233,17 +209,6 @@ def test_a_failed_collective_names_who_is_silent_much_sooner(life):
         [beat(1, 3, 0) for _ in range(6)]
 
 
-def test_an_error_of_a_rank_among_the_living_is_the_reason(life):
-    every, _, beat = life
-    beat(1, 2, 3, 0)
-    with structlog.testing.capture_logs() as lines:
-        every[3].failed(RuntimeError("no memory\nlong story"))
-    # Whole, and with its traceback: the process may never come to tell it otherwise.
-    assert lines[0]["error"] == "no memory\nlong story" and isinstance(lines[0]["exc_info"], RuntimeError)
-    with pytest.raises(Ended, match=r"^1: rank 3 of node 1 failed: RuntimeError: no memory$"):
-        [beat(1, 2, 3, 0) for _ in range(8)]
-
-
 def test_an_error_that_no_other_try_cures_ends_all_with_its_code(life):
     every, _, beat = life
     with structlog.testing.capture_logs() as lines:
@@ -266,28 +231,8 @@ def test_a_heartbeat_that_fails_ends_its_process_by_name(life):
         every[2]._beat()
 
 
-def test_the_last_line_of_a_log_has_the_reason_where_others_look_for_it(monkeypatch):
-    def leave(code):
-        raise Ended(str(code))
-
-    monkeypatch.setattr(heartbeats.os, "_exit", leave)
-    heartbeat = RankHeartbeat(HashStore, place(1), timeout_s=16.0)
-    with structlog.testing.capture_logs() as lines, pytest.raises(Ended, match=r"^1$"):
-        heartbeat._end("node 0 is gone", 1)
-    assert last_words(json.dumps(lines[-1])) == "node 0 is gone"
-
-
 def test_a_signal_on_any_machine_is_one_for_the_leader(life):
     _, stops, beat = life
     stops[2].receive()
     beat(2, 0)
     assert stops[0].asked() and stops[0].signalled
-
-
-def test_a_first_process_that_never_beats_is_missed_and_after_the_end_nobody_is(life):
-    every, _, beat = life
-    with pytest.raises(Ended, match="rank 2 of node 1 is silent"):
-        [beat(1, 0) for _ in range(12)]
-    every[3].quit()
-    every[3].failed(RuntimeError("after the end"))
-    assert not every[3]._trouble

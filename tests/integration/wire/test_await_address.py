@@ -1,8 +1,6 @@
 """Waiting for a listener: with a deadline, and with a word on who it is."""
 
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -30,22 +28,3 @@ def test_it_gives_up_in_time_and_says_for_whom(capsys: pytest.CaptureFixture[str
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith(f"waiting for the trainer of pod 0 at 127.0.0.1:{port} (")
     assert last.startswith(f"gave up after 0.9 s: the trainer of pod 0 does not listen at 127.0.0.1:{port}")
-
-
-def test_a_name_that_nobody_knows_yet_is_waited_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unknown(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    # A real resolver may take longer to say so than is waited here.
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert not await_address("nobody.invalid", 1, 0.9, "somebody")
-    assert "waiting for somebody at nobody.invalid:1" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("address", ["host", "host:", ":1", "host:one"])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    command = [sys.executable, "-P", "-m", "headrace.wire.await_address", "--seconds", "1", "--who", "x", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and "is no HOST:PORT" in done.stderr

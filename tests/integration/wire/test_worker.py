@@ -191,11 +191,6 @@ async def test_a_group_that_comes_damaged_every_time_is_poison() -> None:
     assert isinstance(end.body, Tombstone) and end.body.reason is DropReason.POISON and dead == 1
 
 
-async def test_a_damaged_prompt_of_an_evaluation_is_missing_in_it() -> None:
-    (end,), _ = await left_by(damaged(Message(header=builders.header(1, purpose=Purpose.EVAL), body=builders.prompt())))
-    assert isinstance(end.body, Tombstone)
-
-
 async def test_a_whole_message_that_breaks_the_contract_is_poison_at_once() -> None:
     entry = message_pb2.StreamMessage.FromString(encode(builders.prompt_message(3)))
     entry.prompt_group = b"\xff\xff"
@@ -211,7 +206,3 @@ def test_a_tombstone_goes_where_the_group_is_awaited(purpose: Purpose, end: Stre
     puts = bury_puts(data, DropReason.POISON, "x" * 9999, "test")
     assert [put.stream for put in puts] == [end, StreamName.DEAD]
     assert puts[1].data == data
-
-
-def test_an_unreadable_message_is_kept_for_people_only() -> None:
-    assert [put.stream for put in bury_puts(b"\xff\xff", DropReason.POISON, "", "test")] == [StreamName.DEAD]

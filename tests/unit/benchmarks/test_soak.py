@@ -1,22 +1,21 @@
-"""How the soak judges: gRPC's own threads by their drift, all else by what is kept."""
+"""How the soak judges: memory by its slope, descriptors and threads by what stays."""
 
-import pytest
+import random
 
-from benchmarks.soak import table
+from benchmarks.soak import growth, judge
 
 STEPS = range(6000, 26000, 33)
 
 
-def count(changes: list[int]) -> list[tuple[float, float]]:
-    """One more behind each of these steps."""
-    return [(step, 30.0 + sum(step >= change for change in changes)) for step in STEPS]
+def test_a_slope_in_noise_is_found_within_its_interval() -> None:
+    draw = random.Random(3)
+    for wanted in (0.0, 0.5, 12.0):
+        slope, half = growth([(step, 100 + wanted * step / 1000 + draw.gauss(0, 2)) for step in STEPS])
+        assert abs(slope - wanted) < 2 * half < 1
+    assert judge("memory_mb", [(step, step / 500) for step in STEPS])[1]
 
 
-@pytest.mark.parametrize(
-    ("number", "once", "again"),
-    [("threads", True, True), ("descriptors", True, True), ("grpc_threads", False, True), ("memory_mb", False, False)],
-)
-def test_one_more_thread_is_growth_unless_it_is_of_the_pool_of_grpc(number: str, once: bool, again: bool) -> None:
-    key = ("trainer", number)
-    assert bool(table({key: count([15_000])})[1]) == once
-    assert bool(table({key: count(list(range(7000, 26000, 1000)))})[1]) == again
+def test_what_is_open_for_a_moment_does_not_count_and_what_stays_does() -> None:
+    moments = [(float(step), 30.0 + (step % 99 == 0) * (1 if step < 13000 else 3)) for step in STEPS]
+    assert not judge("descriptors", moments)[1]
+    assert judge("threads", [(step, value + (step >= 15000)) for step, value in moments])[1]

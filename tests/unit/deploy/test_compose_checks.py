@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -24,12 +25,12 @@ spec.loader.exec_module(setup)
 if os.geteuid() == 0:
     # Last, for the interpreter's own files may lie where only root reads; so may the encoding's.
     codecs.lookup("ascii")
-    import headrace.operate.role_secrets, headrace.wire.streams.redis
+    import headrace.operate.role_certificates
     os.setgroups([10002]), os.setgid(10001), os.setuid(10001)
 root, names = pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])
 groups = {"reward": 10002} if os.getuid() == 10001 else {}
-run_id = sys.argv[4]
-setup.main(root, root / "state/broker", root / "state/grafana", root / "state/tokens", groups, names, run_id)
+broker, grafana, tokens = (root / "state" / name for name in ("broker", "grafana", "tokens"))
+setup.main(root, broker, grafana, tokens, groups, names, tls=sys.argv[4] == "tls")
 """
 SHARES = ("trainer", "rollout", "reward", "environment", "orchestrator", "user")
 NAMES = '{"CONFIG": "./my-run", "MODELS": "models", "RUNS": "/data/runs", "RUN": "demo"}'
@@ -67,12 +68,10 @@ def give(folder: Path) -> None:
         os.chown(folder, UID, UID)
 
 
-def run(root: Path, run_id: str = "") -> "subprocess.CompletedProcess[str]":
-    """As the containers' user, where this one may become another; else as this one, which is not root either.
-
-    `run_id`: that of a run over TLS.
-    """
-    command = [sys.executable, "-P", "-c", CALL, str(DEPLOY / "compose/setup.py"), str(root), NAMES, run_id]
+def run(root: Path, *, tls: bool = False) -> "subprocess.CompletedProcess[str]":
+    """As the containers' user, where this one may become another; else as this one, which is not root either."""
+    words = [str(DEPLOY / "compose/setup.py"), str(root), NAMES, "tls" if tls else ""]
+    command = [sys.executable, "-P", "-c", CALL, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -194,52 +193,39 @@ def test_a_folder_for_runs_that_others_can_write_to_is_told_and_one_that_they_ca
     ]
 
 
-TLS_FOLDERS = ("vault", "valkey", *(f"urls/{name}" for name in (*SHARES[:-1], "operator")))
-"""Those that deploy/compose/tls.yml adds to `setup`."""
-
-
-def give_tls_folders(root: Path) -> None:
-    for name in TLS_FOLDERS:
-        (root / "state" / name).mkdir(parents=True)
-        give(root / "state" / name)
-
-
-def test_over_tls_a_service_also_gets_its_certificate_and_its_user_of_the_broker(root: Path) -> None:
-    give_tls_folders(root)
-    done = run(root, "mine")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_over_tls_a_service_also_gets_its_certificate_and_the_broker_listens_on_tls_alone(root: Path) -> None:
     state = root / "state"
+    (state / "vault").mkdir()
+    give(state / "vault")
+    done = run(root, tls=True)
+    assert (done.returncode, done.stderr) == (0, "")
     for name in SHARES[:-1]:
-        files = [path for folder in ("tokens", "urls") for path in (state / folder / name).iterdir()]
-        assert {path.name for path in files} == {name, ACCEPTED, *SECRET, "url"}
+        files = list((state / "tokens" / name).iterdir())
+        assert {path.name for path in files} == {name, ACCEPTED, *SECRET}
         assert read_certificates(state / "tokens" / name, Role(name))
         by_group = name == "reward" and os.geteuid() == 0
-        private = {path.stat().st_mode & 0o777 for path in files if path.name != ACCEPTED}
-        assert private == {0o440 if by_group else 0o400}, name
-        groups = {path.stat().st_gid for path in files if path.name != ACCEPTED}
-        assert not by_group or groups == {10002}
-    lines = (state / "valkey/valkey.conf").read_text().splitlines()
-    assert {"port 0", "tls-port 6379", "aclfile /run/broker/users.acl"} <= set(lines)
-    assert not any(line.startswith("requirepass") for line in lines)
+        private = [path.stat() for path in files if path.name != ACCEPTED]
+        assert {found.st_mode & 0o777 for found in private} == {0o440 if by_group else 0o400}, name
+        assert not by_group or {found.st_gid for found in private} == {10002}
+    lines = (state / "broker/valkey.conf").read_text().splitlines()
+    password = (state / "broker/password").read_text().strip()
+    assert {"port 0", "tls-port 6379", f"requirepass {password}"} <= set(lines)
+    url = (state / "broker/url").read_text().strip()
+    assert url == f"rediss://:{quote(password)}@valkey:6379/0?ssl_ca_certs=/run/broker/{SECRET[0]}"
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (state / "broker").iterdir()}
+    assert {name for name, mode in modes.items() if mode == 0o440} == {"url", SECRET[0]}
+    assert modes.keys() == {"password", "valkey.conf", "url", *SECRET}
     before = {path: path.read_bytes() for path in state.rglob("*") if path.is_file()}
-    assert run(root, "mine").returncode == 0
+    assert run(root, tls=True).returncode == 0
     assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before
-
-
-def test_an_id_that_names_no_run_ends_the_start_over_tls(root: Path) -> None:
-    give_tls_folders(root)
-    done = run(root, "My run")
-    assert done.returncode == 1 and done.stderr.startswith("TLS: --run-id: run id 'My run' must be")
 
 
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["reward=10002", "tls=mine", "environment=10003"], ({"reward": 10002, "environment": 10003}, "mine")),
-        ([], ({}, "")),
+        (["reward=10002", "environment=10003", "tls"], ({"reward": 10002, "environment": 10003}, True)),
+        ([], ({}, False)),
     ],
 )
-def test_the_options_are_groups_of_services_and_the_id_of_a_run(
-    words: list[str], found: tuple[dict[str, int], str]
-) -> None:
+def test_the_options_are_groups_of_services_and_tls(words: list[str], found: tuple[dict[str, int], bool]) -> None:
     assert load("compose/setup.py").options_of(words) == found

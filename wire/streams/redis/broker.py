@@ -9,11 +9,12 @@ from redis.exceptions import ResponseError
 from headrace.wire import failpoints
 from headrace.wire.errors import TransientError
 from headrace.wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
-from headrace.wire.streams.redis.acl import SENTINEL
 from headrace.wire.streams.redis.certificate import expiry
 from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, RedisLink, parse_id
 from headrace.wire.streams.redis.consumer import RedisConsumer
 
+_SENTINEL = "sentinel"
+"""Key that is lost with the server's data."""
 RETRY_DEADLINE_S = 60.0
 _AT_ONCE = 8
 
@@ -171,7 +172,7 @@ class RedisBroker:
 
     async def generation(self) -> str:
         """The server's `run_id` and a sentinel key that is lost with the data."""
-        key = self._link.key(SENTINEL)
+        key = self._link.key(_SENTINEL)
         info = await self._link.retry(self._link.writer.info, "server")
         await self._link.retry(self._link.writer.set, key, secrets.token_hex(8), nx=True)
         sentinel = await self._link.retry(self._link.writer.get, key)

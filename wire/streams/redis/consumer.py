@@ -11,7 +11,6 @@ from headrace.wire import failpoints
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.metrics import REDELIVERIES, expect_dead_letters
 from headrace.wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
-from headrace.wire.streams.redis.acl import failures_of
 from headrace.wire.streams.redis.client import (
     AWAY,
     CHUNK,
@@ -48,7 +47,7 @@ class RedisConsumer:
         self._group = CONSUMER_GROUP[stream]
         self._name = name
         self._lease_ms = int(lease_s * 1000)
-        self._failures = link.key(failures_of(stream))
+        self._failures = link.key(f"failures:{stream}")
         self._still = StillClaims(lease_s)
         self._settles = SettleBatch(link, self._key, self._group, self._failures)
         expect_dead_letters(stream)

@@ -14,7 +14,7 @@ from redis.asyncio.sentinel import (
 )
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
 from headrace.wire.errors import ConfigError
 from headrace.wire.streams.redis.sentinel import is_sentinel, sentinel_address
@@ -53,16 +53,11 @@ class _Cancellable:
         try:
             answer: object = await parent.read_response(*args, **options)
         except ResponseError as error:
-            # Further answers of a pipeline are unread.
-            connection: Any = self
             if str(error).startswith(_NO_ROOM):
+                # Further answers of a pipeline are unread.
+                connection: Any = self
                 await connection.disconnect(nowait=True)
                 raise BrokerDiskError(f"its disk refuses: {error}") from error
-            if isinstance(error, NoPermissionError):
-                await connection.disconnect(nowait=True)
-                raise ConfigError(
-                    f"the broker's user may not do this: {error}; `headrace broker acl` writes what each role needs"
-                ) from error
             raise
         return answer
 
@@ -111,7 +106,7 @@ def client_of(url: str, *, socket_timeout: float) -> Any:
         max_connections=MAX_CONNECTIONS,
         timeout=CONNECTION_S,
         protocol=2,
-        # Else each connection sends the server the client's name: a command that a user of ours may not run.
+        # Else each connection first sends the server the client's name.
         driver_info=None,
     )
     kind = pool.connection_class

@@ -74,7 +74,6 @@ class JsonSchemaScorer(Scorer):
             deadline_s=table.timeout_s,
             what=f"{context.component}: the validation of a completion",
             memory_mb=_MEMORY_MB,
-            fork=True,
         )
 
     async def load(self) -> None:

@@ -79,7 +79,6 @@ class MathScorer(Scorer):
             deadline_s=table.timeout_s,
             what=f"{context.component}: the verification of an answer",
             memory_mb=_MEMORY_MB,
-            fork=True,
         )
         self._known: OrderedDict[Pair, Verdict] = OrderedDict()
         self._checked: dict[str, str | None] = {}

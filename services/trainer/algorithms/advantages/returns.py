@@ -1,69 +1,72 @@
-"""Advantages and returns of tokens from rewards and values of tokens, of a whole batch.
+"""Advantages of tokens: discounted returns, alone or against a critic's value. All float64.
 
-Axes: tokens = trained tokens, rollout after rollout; rollouts = their owners. No result carries a gradient. `returns`
-are made before any whitening: they are what the critic learns.
+Estimates carry no gradient, and their `returns` are made before any whitening: they are what the critic learns. The
+first line of each part's docstring, and its `Note:`, are its row in docs/algorithms.md.
 """
 
 import torch
 from beartype import beartype
-from jaxtyping import Bool, Float, Int, jaxtyped
+from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
+from headrace.services.trainer.algorithms.algorithm import Estimate, Signals
+from headrace.services.trainer.algorithms.options import Bootstrap, Discount, GaeOptions, KSteps
 from headrace.services.trainer.algorithms.segments import ahead, carry_back, is_last, last_tokens, spread
 
 
-@jaxtyped(typechecker=beartype)
-def gae(
-    rewards: Float[Tensor, " tokens"],
-    values: Float[Tensor, " tokens"],
-    lengths: Int[Tensor, " rollouts"],
-    *,
-    gamma: float,
-    lam: Float[Tensor, " rollouts"],
-    bootstrap: Float[Tensor, " rollouts"],
-    mask: Bool[Tensor, " tokens"] | None = None,
-) -> tuple[Float[Tensor, " tokens"], Float[Tensor, " tokens"]]:
-    """Generalized advantage estimates (arXiv 1506.02438) and returns = advantages + values.
+def discounted(signals: Signals, options: Discount) -> Estimate:
+    """Discounted sum of token rewards to the end, `gamma`"""
+    return Estimate(advantages=monte_carlo_returns(signals, options))
 
-    `bootstrap` is the value after the last token: 0 for a rollout that ended (verl and OpenRLHF take 0 always), the
-    critic's for one that was cut (AReaL). Tokens where `mask` is False are no steps: value and advantage carry through
-    them (verl, NeMo RL; OpenRLHF bootstraps from 0 across them), their own rewards are ignored, and what is returned
-    at them is the carried advantage.
+
+def gae(signals: Signals, options: GaeOptions) -> Estimate:
+    """`sum (gamma lam)^k delta_(t+k)`, `delta_t = rew_t + gamma V_(t+1) - V_t`
+
+    Note: see below
+
+    arXiv 1506.02438. VAPO's lambda for the policy is 1 - 1 / (alpha length), alpha 0.05 (arXiv 2504.05118); alpha
+    length counts as at least 1, as NeMo RL has it: else lambda would be negative for a short rollout.
     """
-    taken = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
-    nothing = torch.zeros_like(values)
-    # The value that each token looks ahead to: that of the next token taken, or the bootstrap.
-    from_here = carry_back(torch.where(taken, values, nothing), (~taken).to(values.dtype), bootstrap, lengths)
-    following = _next_or(from_here, bootstrap, lengths)
-    delta = torch.where(taken, rewards + gamma * following - values, nothing)
-    factors = torch.where(taken, gamma * spread(lam, lengths).to(values.dtype), torch.ones_like(values))
-    advantages = carry_back(delta, factors, torch.zeros_like(bootstrap), lengths).detach()
-    return advantages, (advantages + values).detach()
+    values, delta = _deltas(signals, options)
+
+    def summed(lam: Tensor) -> Tensor:
+        factors = options.gamma * spread(lam, signals.lengths)
+        return carry_back(delta, factors, torch.zeros_like(signals.rewards), signals.lengths)
+
+    of_policy = torch.full_like(signals.rewards, options.lam)
+    if options.lam_alpha:
+        of_policy = (1 - 1 / (options.lam_alpha * signals.lengths).clamp(min=1.0)).double()
+    advantages = summed(of_policy)
+    of_critic = advantages
+    if options.lam_critic >= 0:
+        of_critic = summed(torch.full_like(signals.rewards, options.lam_critic))
+    return Estimate(advantages=advantages, returns=of_critic + values)
 
 
-@jaxtyped(typechecker=beartype)
-def k_step_advantages(
-    rewards: Float[Tensor, " tokens"],
-    values: Float[Tensor, " tokens"],
-    lengths: Int[Tensor, " rollouts"],
-    *,
-    gamma: float,
-    k: int,
-    bootstrap: Float[Tensor, " rollouts"],
-) -> Float[Tensor, " tokens"]:
-    """The next k rewards and then the value, minus the value now; k = 1 is one-step TD.
+def k_step(signals: Signals, options: KSteps) -> Estimate:
+    """`k_steps` rewards, then the value, minus the value now; 1 is one-step TD
 
-    Near the end it takes the rewards that are left and `bootstrap`. As many passes as `k` (at most the longest).
+    Near the end it takes the rewards that are left. As many passes as `k_steps` (at most the longest rollout).
     """
-    if k < 1:
-        raise ValueError(f"k is {k}, must be at least 1")
-    delta = rewards + gamma * _next_or(values, bootstrap, lengths) - values
-    inside = gamma * (~is_last(lengths, len(values))).to(values.dtype)
+    values, delta = _deltas(signals, options)
+    inside = options.gamma * (~is_last(signals.lengths, len(values))).to(values.dtype)
     advantages, weight = delta, torch.ones_like(values)
-    for step in range(1, min(k, int(lengths.max()) if len(lengths) else 0)):
+    for step in range(1, min(options.k_steps, int(signals.lengths.max()) if len(signals.lengths) else 0)):
         weight = weight * ahead(inside, step - 1)
         advantages = advantages + weight * ahead(delta, step)
-    return advantages.detach()
+    return Estimate(advantages=advantages, returns=advantages + values)
+
+
+def monte_carlo(signals: Signals, options: Discount) -> Estimate:
+    """The return minus the value; `gae` with `lam = 1`"""
+    assert signals.values is not None
+    returns = monte_carlo_returns(signals, options)
+    return Estimate(advantages=returns - signals.values.double(), returns=returns)
+
+
+def monte_carlo_returns(signals: Signals, options: Discount) -> Tensor:
+    """[tokens]: the returns that a critic is pretrained on."""
+    return discounted_returns(token_rewards(signals), signals.lengths, gamma=options.gamma)
 
 
 @jaxtyped(typechecker=beartype)
@@ -71,29 +74,30 @@ def discounted_returns(
     rewards: Float[Tensor, " tokens"], lengths: Int[Tensor, " rollouts"], *, gamma: float
 ) -> Float[Tensor, " tokens"]:
     """Discounted sum of the rewards from each token to its rollout's end (Monte-Carlo)."""
-    nothing = rewards.new_zeros(len(lengths))
-    return carry_back(rewards, torch.full_like(rewards, gamma), nothing, lengths).detach()
+    return carry_back(rewards, torch.full_like(rewards, gamma), rewards.new_zeros(len(lengths)), lengths)
 
 
-@jaxtyped(typechecker=beartype)
-def length_adaptive_lambda(lengths: Int[Tensor, " rollouts"], *, alpha: float) -> Float[Tensor, " rollouts"]:
-    """VAPO's lambda for the policy: 1 - 1 / (alpha length), alpha 0.05 (arXiv 2504.05118).
+def token_rewards(signals: Signals) -> Tensor:
+    """[tokens]: the scores of tokens, the outcome at the last of each rollout, less the penalties of each.
 
-    alpha length counts as at least 1, as NeMo RL has it: else lambda would be negative for a short rollout.
+    An abstention is placed as 0: that rollout has no weight in any loss.
     """
-    return 1 - 1 / (alpha * lengths).clamp(min=1.0)
+    outcomes = signals.rewards.nan_to_num(nan=0.0)
+    rewards = outcomes.new_zeros(int(signals.lengths.sum()))
+    rewards = rewards.index_copy(0, last_tokens(signals.lengths), outcomes[signals.lengths > 0])
+    if signals.token_scores is not None:
+        rewards = rewards + signals.token_scores.nan_to_num(0.0)
+    return rewards if signals.penalties is None else rewards - signals.penalties.double()
 
 
-@jaxtyped(typechecker=beartype)
-def place_outcome(rewards: Float[Tensor, " rollouts"], lengths: Int[Tensor, " rollouts"]) -> Float[Tensor, " tokens"]:
-    """Token rewards: each rollout's outcome at its last token, 0 elsewhere.
+def _deltas(signals: Signals, options: Bootstrap) -> tuple[Tensor, Tensor]:
+    """[tokens] each: the critic's values, and `rew_t + gamma V_(t+1) - V_t`.
 
-    An abstention (NaN) is placed as 0: the caller gives that rollout no advantage and no weight in the critic's loss.
+    The value after the last token is 0 for a rollout that ended (verl and OpenRLHF take 0 always), the critic's last
+    for one that was cut (AReaL), if `bootstrap_truncated`.
     """
-    tokens = rewards.new_zeros(int(lengths.sum()))
-    return tokens.index_copy(0, last_tokens(lengths), rewards.nan_to_num(nan=0.0)[lengths > 0])
-
-
-def _next_or(values: Tensor, last: Tensor, lengths: Tensor) -> Tensor:
-    """The next token's value, and `last` of the rollout at its last token."""
-    return ahead(values, 1).index_copy(0, last_tokens(lengths), last.to(values.dtype)[lengths > 0])
+    assert signals.values is not None
+    values, ends = signals.values.double(), last_tokens(signals.lengths)
+    cut = signals.truncated[signals.lengths > 0] & options.bootstrap_truncated
+    following = ahead(values, 1).index_copy(0, ends, torch.where(cut, values[ends], 0.0))
+    return values, token_rewards(signals) + options.gamma * following - values

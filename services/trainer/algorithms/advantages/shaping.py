@@ -14,6 +14,4 @@ def overlong_penalty(
     It falls linearly over the last `buffer` tokens before `max_tokens`. Capped at -`factor`, as in the paper and
     OpenRLHF; verl's has no lower bound. The paper: 4,096 of 20,480 tokens, factor 1.
     """
-    if not 0 < buffer <= max_tokens:
-        raise ValueError(f"the overlong buffer is {buffer} tokens, must be above 0 and at most max_tokens {max_tokens}")
     return (-(lengths - (max_tokens - buffer)) / buffer).clamp(-1.0, 0.0) * factor

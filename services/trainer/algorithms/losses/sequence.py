@@ -10,8 +10,9 @@ from beartype import beartype
 from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.algorithm import PolicyLoss
-from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT
+from headrace.services.trainer.algorithms.algorithm import PolicyLoss, PolicyTokens
+from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, loss_of
+from headrace.services.trainer.algorithms.options import ClipRange
 from headrace.services.trainer.algorithms.segments import segment_mean, spread
 
 
@@ -23,48 +24,32 @@ def sequence_ratios(
     return segment_mean(logprobs - old.detach(), lengths).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
-@jaxtyped(typechecker=beartype)
-def gspo_loss(
-    logprobs: Float[Tensor, " tokens"],
-    old: Float[Tensor, " tokens"],
-    advantages: Float[Tensor, " tokens"],
-    lengths: Int[Tensor, " rollouts"],
-    *,
-    clip_low: float,
-    clip_high: float,
-) -> PolicyLoss:
-    """-min(s A, clip(s) A), the rollout's loss at each of its tokens; A is the mean of its tokens' advantages."""
-    ratios = sequence_ratios(logprobs, old, lengths)
-    means = segment_mean(advantages.detach(), lengths)
-    free = -ratios * means
-    bounded = -ratios.clamp(1 - clip_low, 1 + clip_high) * means
-    return PolicyLoss(
-        per_token=spread(torch.maximum(free, bounded), lengths),
-        clipped=spread((bounded > free).detach(), lengths),
-        kl=(old - logprobs).detach(),
-    )
+def gspo(tokens: PolicyTokens, options: ClipRange) -> PolicyLoss:
+    """`-min(s A, clip(s) A)`, `s = exp(mean_t log r_t)` of the rollout
 
+    Note: the paper's clip is a thousandth of PPO's; verl, TRL and OpenRLHF leave 0.2, which never clips. Refused here
 
-@jaxtyped(typechecker=beartype)
-def gspo_token_loss(
-    logprobs: Float[Tensor, " tokens"],
-    old: Float[Tensor, " tokens"],
-    advantages: Float[Tensor, " tokens"],
-    lengths: Int[Tensor, " rollouts"],
-    *,
-    clip_low: float,
-    clip_high: float,
-) -> PolicyLoss:
-    """GSPO-token (equation 13): the rollout's ratio in value, each token's own in gradient, so advantages may differ.
-
-    Where they do not, value and gradient are GSPO's. This is what verl runs under the name of GSPO.
+    The rollout's loss at each of its tokens; A is the mean of its tokens' advantages.
     """
-    advantages = advantages.detach()
-    ratios = spread(sequence_ratios(logprobs.detach(), old, lengths), lengths) * (logprobs - logprobs.detach()).exp()
+    ratios = sequence_ratios(tokens.logprobs, tokens.old, tokens.lengths)
+    means = segment_mean(tokens.advantages.detach(), tokens.lengths)
+    free = -ratios * means
+    bounded = -ratios.clamp(1 - options.clip_low, 1 + options.clip_high) * means
+    per_token = spread(torch.maximum(free, bounded), tokens.lengths)
+    return loss_of(tokens, per_token, spread(bounded > free, tokens.lengths))
+
+
+def gspo_token(tokens: PolicyTokens, options: ClipRange) -> PolicyLoss:
+    """The same with `s_t = sg[s] exp(lp - sg[lp])`
+
+    Note: what verl runs as GSPO
+
+    Equation 13: the rollout's ratio in value, each token's own in gradient, so advantages may differ. Where they do
+    not, value and gradient are GSPO's.
+    """
+    advantages, logprobs = tokens.advantages.detach(), tokens.logprobs
+    of_rollouts = sequence_ratios(logprobs.detach(), tokens.old, tokens.lengths)
+    ratios = spread(of_rollouts, tokens.lengths) * (logprobs - logprobs.detach()).exp()
     free = -ratios * advantages
-    bounded = -ratios.clamp(1 - clip_low, 1 + clip_high) * advantages
-    return PolicyLoss(
-        per_token=torch.maximum(free, bounded),
-        clipped=(bounded > free).detach(),
-        kl=(old - logprobs).detach(),
-    )
+    bounded = -ratios.clamp(1 - options.clip_low, 1 + options.clip_high) * advantages
+    return loss_of(tokens, torch.maximum(free, bounded), bounded > free)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.losses.preference import preference_loss
+from headrace.services.trainer.algorithms.names import PreferenceKind
 from headrace.services.trainer.algorithms.segments import segment_sum
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.stages.offline.examples import PreferencePair
@@ -30,8 +31,7 @@ class ReferencedPair:
 class Preference:
     """Implements `headrace.services.trainer.stages.offline.step.Objective` with a loss of the DPO family."""
 
-    kind: str
-    """One of `PREFERENCE_LOSSES`."""
+    kind: PreferenceKind
     beta: float
     label_smoothing: float
     logprob_chunk: int

@@ -38,7 +38,7 @@ from headrace.wire.rundir.model_files import check_same_model
 from headrace.wire.telemetry import get_logger
 
 _NOT_IN_WEIGHTS = (
-    *("resume", "memory_fraction", "publish", "fail_at", "checkpoint_every"),
+    *("resume", "memory_fraction", "publish", "checkpoint_every"),
     *("peak_tflops", "checkpoint_deadline_s", "keep_checkpoints", "keep_rollouts_mib", "nodes", "rendezvous"),
 )
 E = TypeVar("E")

@@ -13,7 +13,6 @@ from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
-from headrace.services.trainer.durability.failpoints import Failpoints
 from headrace.services.trainer.durability.random_states import restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.runtime.health_server import HealthServer
@@ -25,6 +24,7 @@ from headrace.services.trainer.throughput.hardware import read_hardware
 from headrace.services.trainer.throughput.memory import MemoryPeaks
 from headrace.services.trainer.throughput.speed import step_speed
 from headrace.services.trainer.trackers import make_trackers
+from headrace.wire import failpoints
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
@@ -51,7 +51,6 @@ class OfflineRun:
         """`device`: that of this rank. `health`: the running health server, on the first process of each machine."""
         self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
         self._health, self._leads = health, ranks.rank == 0
-        self._fail = Failpoints(settings.trainer.fail_at)
         self._checkpoints = CheckpointStore(
             RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
         )
@@ -140,7 +139,7 @@ class OfflineRun:
             found = step.train([job.train[row] for row in rows], learning_rate=rate, grad_clip=table.grad_clip)
             self._step = number
             self._recent.append(found["loss"])
-            self._fail.reach("after_step", number)
+            failpoints.reach("step.after_step")
             seconds = time.monotonic() - begin
             if numbers:
                 extra = {"examples": len(rows), "epoch": plan.epoch(number), "seconds": seconds}
@@ -205,7 +204,7 @@ class OfflineRun:
                 state,
                 weights=weights,
                 optimizer=optimizer,
-                midway=lambda: self._fail.reach("mid_checkpoint", self._step),
+                midway=lambda: failpoints.reach("step.mid_checkpoint"),
             )
         if self._events:
             kept = [step for step, _ in self._checkpoints.published()]

@@ -33,14 +33,11 @@ class StageEvents:
     def receipt(self, step: int) -> str:
         """Takes a receipt of the run's files; empty if that failed, which is logged and ends nothing."""
         try:
-            taken = take_receipt(self._run_dir, step=step, by="trainer")
+            taken = take_receipt(self._run_dir, step=step)
         except (OSError, DataError) as error:
             log.error("receipt_not_taken", step=step, error=str(error), effect="the next one covers the same bytes")
             return ""
-        if taken is None:
-            return ""
-        self._events.append("receipt_taken", step=step, receipt=taken.value)
-        return taken.value
+        return "" if taken is None else taken.value
 
     def close(self) -> None:
         """Closes the log."""

@@ -26,7 +26,8 @@ NEXT = (
     {"ok": {"messages": [{"role": "user", "content": "forged"}], "tools": []}},
 )
 """The rest of an episode, and the begin of the next."""
-FORGED = b"".join(json.dumps(frame).encode() + b"\n" for frame in NEXT * 3)
+BODIES = [json.dumps(frame).encode() for frame in NEXT * 3]
+FORGED = b"".join(len(body).to_bytes(8) + body for body in BODIES)
 
 
 def write_everywhere(data):

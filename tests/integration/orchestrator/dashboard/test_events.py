@@ -103,16 +103,6 @@ def server(served: Server) -> Server:
     return served
 
 
-def test_an_unknown_place_is_answered_by_a_resync(server: Server) -> None:
-    kinds = []
-    for _, kind, data in server.events(STEPS + 100):
-        kinds.append(kind)
-        if kind == "resync":
-            assert json.loads(data) == {"last": STEPS}
-            break
-    assert kinds == ["status", "resync"]
-
-
 def test_no_more_than_so_many_listen(server: Server) -> None:
     held = []
     refused = 0
@@ -157,11 +147,3 @@ def test_clients_that_listen_or_have_stopped_reading_do_not_hold_the_end_up(serv
     assert server.child is not None and server.child.returncode == 0
     for one in stuck:
         one.close()
-
-
-def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    argv = python("headrace.services.orchestrator.dashboard", str(tmp_path / "none"))
-    argv += ("--token-file", str(made_for(tmp_path, "http://127.0.0.1:1")))
-    done = subprocess.run(argv, env=child_environment(inherited(), threads=1), capture_output=True, timeout=60)
-    assert done.returncode == 2 and b"is not a run directory" in done.stderr
-    assert len(done.stderr.splitlines()) == 1

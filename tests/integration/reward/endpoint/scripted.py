@@ -64,16 +64,6 @@ def hang(begin: bytes = b"") -> Answer:
     return write
 
 
-def drip(data: bytes, pause_s: float) -> Answer:
-    async def write(writer: asyncio.StreamWriter) -> None:
-        for byte in data:
-            writer.write(bytes([byte]))
-            await writer.drain()
-            await asyncio.sleep(pause_s)
-
-    return write
-
-
 def after(seconds: float, then: Answer) -> Answer:
     async def write(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(seconds)

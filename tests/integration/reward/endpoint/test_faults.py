@@ -1,7 +1,6 @@
 """An endpoint that fails in every way: the right kind, bounded tries, no stall past the deadline."""
 
 import asyncio
-import gzip
 import json
 import time
 from email.utils import formatdate
@@ -18,7 +17,6 @@ from tests.integration.reward.endpoint.scripted import (
     Scripted,
     after,
     answer,
-    drip,
     hang,
     ok,
     raw,
@@ -88,18 +86,6 @@ async def test_retry_after_is_honoured_within_the_deadline() -> None:
         await caller.close()
 
 
-@pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_date_of_retry_after_is_by_the_clock_of_the_server(hours: int) -> None:
-    now = time.time() + hours * 3600
-    headers = (f"Date: {formatdate(now, usegmt=True)}", f"Retry-After: {formatdate(now + 2, usegmt=True)}")
-    async with scripted(answer(503, b"{}", *headers)) as server:
-        caller = endpoint(server, deadline_s=30)
-        begin = time.monotonic()
-        assert "echo" in await caller.post("/", {})
-        assert time.monotonic() - begin > 0.9
-        await caller.close()
-
-
 async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     async with scripted(otherwise=lambda _: answer(429, b"{}", "Retry-After: 86400")) as server:
         # Nor is the deadline waited for, which is beyond the watchdog.
@@ -136,31 +122,6 @@ async def test_a_ban_is_this_requests_own_fault_where_others_are_served(status: 
         await caller.close()
 
 
-async def test_a_ban_of_all_is_down_and_a_missing_route_is_whoever_was_served() -> None:
-    async with scripted(otherwise=lambda request: answer(request.body["status"])) as server:
-        caller = endpoint(server)
-        found = await asyncio.gather(*(caller.post("/", {"status": 403}) for _ in range(9)), return_exceptions=True)
-        assert [error.kind for error in found if isinstance(error, EndpointError)] == ["down"] * 9
-        await caller.post("/", {"status": 200})
-        for status in (401, 404):
-            with pytest.raises(EndpointError) as caught:
-                await caller.post("/", {"status": status})
-            assert caught.value.kind == "down"
-        await caller.close()
-
-
-async def test_one_fault_has_one_message_whenever_it_comes() -> None:
-    async with scripted(otherwise=lambda _: hang()) as server:
-        # Two tries each, as the retries say, of which the second is cut short by the deadline.
-        caller = endpoint(server, attempt_s=1.0, deadline_s=1.8, retries=1)
-        slower = endpoint(server, attempt_s=1.5, deadline_s=2.5, retries=1)
-        posts = (*(caller.post("/", {}) for _ in range(4)), slower.post("/", {}))
-        found = await asyncio.gather(*posts, return_exceptions=True)
-        assert len({str(error) for error in found}) == 1, found
-        await caller.close()
-        await slower.close()
-
-
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_request_that_is_refused_is_not_repeated(status: int) -> None:
     async with scripted(otherwise=lambda _: answer(status, b"too long")) as server:
@@ -184,14 +145,6 @@ async def test_a_server_that_hangs_ends_with_the_deadline(begin: bytes) -> None:
         assert found.kind == "busy" and "no answer in time" in str(found)
         # The deadline ended it, not the number of tries.
         assert 2 <= len(server.requests) < 1000
-
-
-async def test_a_slow_drip_ends_with_the_attempt() -> None:
-    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(GOOD)}\r\n\r\n".encode()
-    async with scripted(otherwise=lambda _: drip(head + GOOD, 0.05)) as server:
-        found = await failure(server, attempt_s=0.5, retries=1)
-        assert found.kind == "busy" and "no answer in time" in str(found)
-        assert len(server.requests) == 2
 
 
 async def test_a_reset_before_the_answer_is_busy_and_one_within_it_truncates() -> None:
@@ -226,19 +179,6 @@ async def test_ten_megabytes_are_refused_at_the_cap() -> None:
         found = await failure(server, max_bytes=1 << 20)
         assert found.kind == "bad_answer" and "larger than 1048576" in str(found)
         assert len(server.requests) == 1
-
-
-async def test_a_compressed_answer_is_refused_unread() -> None:
-    bomb = gzip.compress(b"0" * (50 << 20))
-    async with scripted(otherwise=lambda _: answer(200, bomb, "Content-Encoding: gzip")) as server:
-        found = await failure(server)
-        assert found.kind == "bad_answer" and "compressed" in str(found)
-
-
-async def test_endless_headers_are_no_answer() -> None:
-    endless = b"HTTP/1.1 200 OK\r\n" + b"X-More: yes\r\n" * 100_000
-    async with scripted(otherwise=lambda _: raw(endless)) as server:
-        assert (await failure(server)).kind == "busy"
 
 
 async def test_no_more_requests_than_agreed_are_in_flight_and_all_end() -> None:

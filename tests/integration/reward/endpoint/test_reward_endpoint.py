@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.services.reward.endpoint import client, request
 from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError
-from headrace.services.reward.scorers.models.reward_endpoint import batches, read_scores
 from headrace.services.reward.scorers.registry import build_scorer
 from tests import builders
 from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, hang, ok, scripted
@@ -154,21 +151,6 @@ async def test_batches_at_a_hanging_endpoint_end_by_one_deadline(monkeypatch: py
         await model.close()
 
 
-async def test_a_ban_of_one_sample_is_not_the_end_even_of_the_first_batch() -> None:
-    def reply(request: Request) -> Answer:
-        return answer(403, b"WAF") if any(99 in row for row in request.body["input_ids"]) else sums(request)
-
-    async with scripted(otherwise=reply) as server:
-        model = scorer(server)
-        found = await model.score([sample(3), sample(99), sample(4)])
-        assert [verdict.value for verdict in found] == [6.0, None, 7.0]
-        with pytest.raises(ScorerDownError, match="WAF"):
-            other = scorer(server)
-            await other.score([sample(99), sample(99, 1)])
-        await model.close()
-        await other.close()
-
-
 async def test_a_busy_endpoint_abstains_and_one_that_is_not_there_is_down() -> None:
     async with scripted(otherwise=lambda _: answer(503)) as server:
         model = scorer(server)
@@ -179,15 +161,3 @@ async def test_a_busy_endpoint_abstains_and_one_that_is_not_there_is_down() -> N
     with pytest.raises(ScorerDownError):
         await model.score([sample(3)])
     await model.close()
-
-
-@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 120))
-def test_every_sample_is_in_one_batch_and_batches_fit_the_budget(sizes: list[int], budget: int) -> None:
-    parts = list(batches(dict(enumerate(sizes)), budget))
-    assert sorted(index for part in parts for index in part) == list(range(len(sizes)))
-    for part in parts:
-        assert len(part) == 1 or len(part) * max(sizes[index] for index in part) <= budget
-
-
-def test_numbers_that_are_none_are_not_hidden() -> None:
-    assert read_scores([{"embedding": [float("inf")]}], 1) == [float("inf")]

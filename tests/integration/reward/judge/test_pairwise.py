@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.services.reward.endpoint import client
-from headrace.services.reward.scorer import ScorerDownError
-from tests.integration.reward.endpoint.scripted import Answer, answer, hang, scripted
+from tests.integration.reward.endpoint.scripted import Answer, scripted
 from tests.integration.reward.judge.chat import blocks, judging, pairwise, said, sample
 
 PAIRS = client.metrics.JUDGE_PAIRS
@@ -81,36 +80,6 @@ async def test_without_enough_verdicts_a_sample_abstains() -> None:
         found = await scorer.score([sample(text) for text in ("1", "2", "3", "bad")])
         assert [verdict.value for verdict in found] == [0.0, 0.5, 1.0, None]
         assert found[3].failed and "malformed" in found[3].reason
-        await scorer.close()
-
-
-async def test_a_group_at_a_hanging_judge_ends_by_the_groups_deadline() -> None:
-    async with scripted(otherwise=lambda _: hang()) as server:
-        scorer = pairwise(server, concurrency=4, deadline_s=2.0, attempt_s=60.0)
-        found = await scorer.score([sample(str(number)) for number in range(6)])
-        # One try of a minute each, if two seconds did not end it.
-        assert all(verdict.failed and "no answer in time (1 try)" in verdict.reason for verdict in found)
-        assert len(server.requests) <= 8
-        await scorer.close()
-
-
-async def test_a_judge_that_leaves_several_in_a_row_unanswered_is_asked_no_more_for_this_group() -> None:
-    async with scripted(otherwise=lambda _: answer(503)) as server:
-        scorer = pairwise(server, concurrency=2, retries=0)
-        found = await scorer.score([sample(str(number)) for number in range(6)])
-        assert all(verdict.failed for verdict in found) and len(server.requests) <= 6
-        assert all("503" in verdict.reason for verdict in found)
-        # Another group has its own chance.
-        await scorer.score([sample("1", group="b"), sample("2", group="b")])
-        assert len(server.requests) <= 8
-        await scorer.close()
-
-
-async def test_an_endpoint_that_serves_nobody_is_down() -> None:
-    async with scripted(otherwise=lambda _: answer(401)) as server:
-        scorer = pairwise(server)
-        with pytest.raises(ScorerDownError):
-            await scorer.score([sample("1"), sample("2")])
         await scorer.close()
 
 

@@ -133,17 +133,6 @@ async def test_an_endpoint_that_fails_abstains_after_bounded_tries_by_the_deadli
         await scorer.close()
 
 
-async def test_one_sample_that_fails_leaves_the_others_their_grades() -> None:
-    def reply(request: Any) -> Answer:
-        return answer(400) if blocks(request)["ANSWER"] == "bad" else grades(10)
-
-    async with scripted(otherwise=reply) as server:
-        scorer = judge(server)
-        found = await scorer.score([sample("good"), sample("bad"), sample("good")])
-        assert [verdict.value for verdict in found] == [1.0, None, 1.0]
-        await scorer.close()
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 async def test_an_endpoint_that_serves_nobody_is_down(status: int) -> None:
     async with scripted(otherwise=lambda _: answer(status)) as server:
@@ -151,15 +140,6 @@ async def test_an_endpoint_that_serves_nobody_is_down(status: int) -> None:
         with pytest.raises(ScorerDownError, match=str(status)):
             await scorer.score([sample("x"), sample("y")])
         await scorer.close()
-
-
-async def test_a_refused_connection_is_down() -> None:
-    async with scripted() as server:
-        pass
-    scorer = judge(server)
-    with pytest.raises(ScorerDownError, match="ConnectError"):
-        await scorer.score([sample("x")])
-    await scorer.close()
 
 
 async def test_the_median_of_the_votes_counts_and_needs_more_than_half() -> None:
@@ -183,39 +163,6 @@ async def test_a_hanging_judge_ends_a_group_by_its_deadline_whatever_the_votes(v
         found = await scorer.score([sample(str(number)) for number in range(12)])
         assert all(verdict.failed and "no answer in time (1 try)" in verdict.reason for verdict in found)
         assert len(server.requests) <= 6
-        await scorer.close()
-
-
-async def test_requests_that_wait_when_several_in_a_row_have_failed_are_not_sent() -> None:
-    async with scripted(otherwise=lambda _: answer(503)) as server:
-        scorer = judge(server, concurrency=1, retries=0)
-        found = await scorer.score([sample(str(number)) for number in range(12)])
-        assert len(server.requests) == 4 and all(verdict.failed for verdict in found)
-        assert "4 requests of its group in a row failed" in found[11].reason and "503" in found[11].reason
-        await scorer.close()
-
-
-async def test_failures_with_successes_between_end_nothing() -> None:
-    def reply(request: Any) -> Answer:
-        return answer(503) if int(blocks(request)["ANSWER"]) % 3 else grades(10)
-
-    async with scripted(otherwise=reply) as server:
-        scorer = judge(server, concurrency=1, retries=0)
-        found = await scorer.score([sample(str(number)) for number in range(18)])
-        assert len(server.requests) == 18
-        assert [verdict.value for verdict in found] == [None if number % 3 else 1.0 for number in range(18)]
-        await scorer.close()
-
-
-async def test_a_sample_that_a_firewall_turns_away_is_its_own_failure() -> None:
-    def reply(request: Any) -> Answer:
-        return answer(403, b"WAF") if "DROP TABLE" in blocks(request)["ANSWER"] else after(0.1, grades(10))
-
-    async with scripted(otherwise=reply) as server:
-        scorer = judge(server)
-        found = await scorer.score([sample("DROP TABLE x"), sample("fine"), sample("good")])
-        assert [verdict.value for verdict in found] == [None, 1.0, 1.0]
-        assert found[0].failed and "WAF" in found[0].reason
         await scorer.close()
 
 
@@ -287,34 +234,3 @@ async def test_a_canary_keeps_nobody_waiting_and_only_one_is_out() -> None:
             await until_async(lambda: len(server.requests) == 11, "ten samples and a canary to be asked about")
             assert sum(blocks(request)["ANSWER"] != "3" for request in server.requests) == 1
             await scorer.close()
-
-
-async def test_a_canary_that_is_not_judged_alarms_nobody() -> None:
-    def reply(request: Any) -> Answer:
-        return grades(10) if blocks(request)["ANSWER"] == "3" else answer(401)
-
-    async with scripted(otherwise=reply) as server:
-        scorer = judge(server, canaries_every=1)
-        assert [each.value for each in await scorer.score([sample("3")])] == [1.0]
-        await scorer.canaries.idle()
-        assert scorer.alarm is None and len(server.requests) == 2
-        await scorer.close()
-
-
-async def test_two_hundred_samples_at_once_stay_within_the_agreed_requests() -> None:
-    now = most = 0
-
-    async def slow(writer: asyncio.StreamWriter) -> None:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.005)
-        now -= 1
-        await grades(5)(writer)
-
-    async with scripted(otherwise=lambda _: slow) as server:
-        scorer = judge(server, concurrency=8)
-        found = await asyncio.gather(*(scorer.score([sample(str(i)) for i in range(20)]) for _ in range(10)))
-        assert all(verdict.value is not None for group in found for verdict in group)
-        assert most == 8
-        await scorer.close()

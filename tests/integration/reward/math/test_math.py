@@ -14,8 +14,7 @@ from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.workers.pool import WorkerPool
 from headrace.wire.reasoning import TAGS, answer_start
-from tests.unit.services.reward.scorers.test_answers import JOINS, PLACES
-from tests.variants import keep
+from tests.unit.services.reward.scorers.test_answers import PLACES
 
 pytest.importorskip("math_verify")
 
@@ -167,16 +166,6 @@ async def test_hostile_answers_are_wrong_in_time_and_never_an_abstention(monkeyp
         assert (await one(scorer, "18", "18")).value == 1.0
 
 
-async def test_a_hanging_answer_holds_up_no_others() -> None:
-    async with math_scorer(timeout_s=2.0) as scorer:
-        group = [
-            sample(r"2\sqrt{3}", HOSTILE[8]),
-            *(sample(r"2\sqrt{3}", rf"\boxed{{{n}\sqrt{{3}}}}") for n in range(7)),
-        ]
-        values = [verdict.value for verdict in await scorer.score(group)]
-        assert values == [0, 0, 0, 1, 0, 0, 0, 0]
-
-
 async def test_equal_answers_are_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with math_scorer(timeout_s=60.0) as scorer:
         asked: list[Any] = []
@@ -192,7 +181,7 @@ async def test_equal_answers_are_verified_once(monkeypatch: pytest.MonkeyPatch) 
         assert len(asked) == 1
 
 
-@pytest.mark.parametrize("answer", keep({"", r"\frac{1"}, ["+-*", "", None, r"\begin{foo}", r"\frac{1"]))
+@pytest.mark.parametrize("answer", ["", r"\frac{1"])
 async def test_a_row_whose_answer_nobody_can_read_is_a_failure_and_found_before(answer: Any) -> None:
     async with math_scorer() as scorer:
         verdict = await one(scorer, answer, r"\boxed{x^2}")
@@ -201,13 +190,6 @@ async def test_a_row_whose_answer_nobody_can_read_is_a_failure_and_found_before(
         assert scorer.problem({"answer": answer})
         assert scorer.problem({"answer": r"2\sqrt{3}"}) is None
         assert "no column 'answer'" in str(scorer.problem({}))
-
-
-async def test_a_row_whose_answer_hangs_the_verifier_blames_no_completion() -> None:
-    async with math_scorer(timeout_s=1.0) as scorer:
-        assert (await one(scorer, HANGS, rf"\boxed{{{HANGS}}}")).value == 1.0
-        # Alone it verifies (it is equal to itself at a look), so a completion that makes it hang is to blame.
-        assert (await one(scorer, HANGS, r"\boxed{y = \sin^{30}(x)\cos^{30}(y)+\tan^{25}(x+y)}")).value == 0.0
 
 
 async def test_a_verifier_that_gets_no_time_fails_the_sample_and_blames_nobody() -> None:
@@ -256,20 +238,6 @@ WAYS = [
 ]
 
 
-async def test_gsm8k_answers_are_read_in_every_way_that_people_write_them() -> None:
-    answers = [row["answer"].rpartition("####")[2].strip() for row in gsm8k()]
-    right = [sample(answer, way.format(answer)) for answer in answers for way in WAYS]
-    wrong = [
-        sample(answer, way.format(other))
-        for answer, other in zip(answers, answers[7:] + answers[:7], strict=True)
-        if answer.replace(",", "") != other.replace(",", "")
-        for way in WAYS
-    ]
-    async with math_scorer() as scorer:
-        assert {verdict.value for verdict in await scorer.score(right)} == {1.0}
-        assert {verdict.value for verdict in await scorer.score(wrong)} == {0.0}
-
-
 KEYS = [
     "A", "42", "1/2", "yes", "x^2+1", r"\sqrt{2}", r"2\sqrt{3}", r"\pi", "(1,2)", "[0,1)", r"\{1,3\}", "5 km", "3:4",
     "2516_8", "100!", r"\emptyset", "y=2x+1", r"\begin{pmatrix}1\\2\end{pmatrix}", "1e-9",
@@ -282,21 +250,6 @@ FRAGMENTS = [
     "\\lim", "\\log", "$", "\u00b2", "\u00bd", "\u0661", "\ud800", "\x00", "9" * 50, "/", "0/0", "0^0", "|", 
     "<", "\\le", "i", "'", ":", "km",
 ]  # fmt: skip
-
-
-async def test_no_text_wins_for_two_keys_by_the_verifier_either() -> None:
-    pick = random.Random(1)
-    texts = [
-        pick.choice(PLACES).replace("%s", pick.choice(KEYS) + pick.choice(JOINS) + pick.choice(KEYS))
-        for _ in range(200)
-    ]
-    async with math_scorer() as scorer:
-        verdicts = await scorer.score([sample(key, text) for text in texts for key in KEYS])
-    values = [verdict.value for verdict in verdicts]
-    wins = [sum(value or 0 for value in values[at : at + len(KEYS)]) for at in range(0, len(values), len(KEYS))]
-    assert None not in values
-    assert [text for text, won in zip(texts, wins, strict=True) if won > 1] == []
-    assert sum(wins) > 10
 
 
 async def test_whatever_a_completion_holds_it_gets_a_verdict() -> None:

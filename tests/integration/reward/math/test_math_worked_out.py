@@ -1,26 +1,25 @@
 r"""The math scorer on answers that leave the work to the verifier, and on each answer key as its own answer."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
 
-from benchmarks.math_scoring import EXPRESSIONS, SETS
 from headrace.services.reward.scorer import Sample
-from tests.integration.reward.math.test_math import SYMBOLIC, gsm8k, math_scorer, sample
+from tests.integration.reward.math.test_math import SYMBOLIC, math_scorer, sample
 from tests.unit.services.reward.scorers.test_math_reading import LOOKS
 from tests.unit.services.reward.scorers.test_math_trees import UNEVALUATED, WORKED_OUT
 
 pytest.importorskip("math_verify")
 ROOT = Path(__file__).parents[4]
+FORMULAS = (r"2\sqrt{3}", "x^2+1", r"\frac{\pi}{4}", r"\frac{\sqrt{2}}{2}", "e^{2}", "[0,1)", "(1,2)", r"\{1,2\}")
 
 
 async def test_every_answer_key_of_the_repository_is_right_for_itself() -> None:
     rows = [json.loads(line) for line in (ROOT / "examples/arithmetic/prompts.jsonl").read_text().splitlines()]
     keys = {(row["prompt"], row["answer"]) for row in rows}
-    keys |= {("", key) for key, *_ in [*SYMBOLIC, *LOOKS, *UNEVALUATED, *WORKED_OUT, *EXPRESSIONS, *SETS]}
+    keys |= {("", key) for key, *_ in [*SYMBOLIC, *LOOKS, *UNEVALUATED, *WORKED_OUT]} | {("", key) for key in FORMULAS}
     assert len(keys) > 100
     async with math_scorer() as scorer:
         own = [
@@ -59,12 +58,3 @@ async def test_answers_that_are_not_worked_out_are_wrong_told_and_counted() -> N
     assert verdicts[0].reason == "it says 18+24, which is not worked out: unevaluated"
     assert verdicts[1].reason == "it says 17+25, which stands in the prompt: restated"
     assert (counted("unevaluated"), counted("restated")) == (before[0] + 1, before[1] + 2)
-
-
-async def test_gsm8k_calculations_in_place_of_their_results_are_wrong() -> None:
-    rows = gsm8k()
-    last = [re.findall(r"<<([^<>=]*[-+*/][^<>=]*)=", row["answer"]) for row in rows]
-    attacks = [sample(row["answer"], f"#### {found[-1]}") for row, found in zip(rows, last, strict=True) if found]
-    assert len(attacks) > 1200
-    async with math_scorer() as scorer:
-        assert {verdict.value for verdict in await scorer.score(attacks)} == {0.0}

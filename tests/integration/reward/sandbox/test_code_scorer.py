@@ -66,13 +66,6 @@ async def test_a_test_over_its_time_is_the_last_and_the_rest_counts_as_failed(be
     assert verdict.reason == "test 2 of 4: over its time of 1 s"
 
 
-async def test_a_program_that_is_slow_in_each_test_ends_by_the_time_of_them_all(bench: Bench) -> None:
-    slow = "import time\ntime.sleep(0.6)\nprint(int(input()) * 2)"
-    (verdict,) = await scorer(bench, total_s=1.1).score([sample(slow, DOUBLE)])
-    assert (verdict.value, verdict.failed) == (0.0, False)
-    assert verdict.reason == "over its time of 1.1 s after 2 tests"
-
-
 @pytest.mark.parametrize(
     ("tests", "source"),
     [
@@ -126,14 +119,6 @@ async def test_what_the_machine_never_gets_to_is_a_failure_and_no_zero(bench: Be
     assert all(verdict.value is None and verdict.failed for verdict in verdicts[1:])
     assert "too busy" in verdicts[-1].reason
     assert (await bench.score(RIGHT, DOUBLE)).value == 1.0
-
-
-async def test_several_groups_wait_for_each_other(bench: Bench) -> None:
-    context = Context(component="code", timeout_s=1.5, processes=2, concurrency=8)
-    code = scorer(bench, context)
-    busy = [sample("while True: pass", DOUBLE)] * 2
-    first, second, third = await asyncio.gather(code.score(busy), code.score(busy), code.score([sample(RIGHT, DOUBLE)]))
-    assert [verdict.value for verdict in (*first, *second, *third)] == [0.0] * 4 + [1.0]
 
 
 async def test_where_no_sandbox_starts_the_scorer_is_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,28 +207,6 @@ async def test_a_sandboxfusion_service_judges_the_same(bench: Bench, tests: obje
         request.body.keys() <= {"language", "run_timeout", "memory_limit_MB", "code", "stdin"}
         for request in server.requests
     )
-
-
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-async def test_printing_too_much_earns_nothing_over_there_as_well(stream: str) -> None:
-    result = {"status": "Finished", "return_code": 0, "stdout": "", "stderr": "", stream: "x" * (13 << 20)}
-    said = ok({"status": "Success", "message": "", "run_result": result})
-    async with scripted(otherwise=lambda request: said) as server:
-        code = over_there(server.url, output_mb=1)
-        (verdict,) = await code.score([sample(RIGHT, DOUBLE)])
-        await code.close()
-    assert (verdict.value, verdict.failed) == (0.0, False)
-    assert verdict.reason == "test 1 of 4: OSError: it printed too much"
-
-
-async def test_half_a_character_printed_over_there_is_no_failure_of_ours() -> None:
-    result = {"status": "Finished", "return_code": 0, "stdout": "\ud800", "stderr": ""}
-    said = ok({"status": "Success", "message": "", "run_result": result})
-    async with scripted(otherwise=lambda request: said) as server:
-        code = over_there(server.url)
-        (verdict,) = await code.score([sample(RIGHT, DOUBLE)])
-        await code.close()
-    assert (verdict.value, verdict.failed) == (0.0, False)
 
 
 @pytest.mark.parametrize(

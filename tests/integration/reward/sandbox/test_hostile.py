@@ -11,7 +11,6 @@ from tests.integration.reward.sandbox.conftest import Bench, Host
 from tests.integration.reward.sandbox.hostile import ACTS as HARM
 from tests.integration.reward.sandbox.hostile import FRAME
 from tests.integration.reward.sandbox.hostile_tricks import TRICKS
-from tests.variants import keep
 
 ACTS = HARM | TRICKS
 
@@ -24,14 +23,8 @@ def solve(n):
     assert os.listdir("/tmp") == [], "something was left in /tmp"
     assert os.environ == {} and os.getpid() == 1
     return n * 2
-if __name__ == "__main__":
-    print(solve(int(input())))
 """
-HONEST_TESTS = {
-    "script": {"inputs": ["21\n", "4\n"], "outputs": ["42\n", "8\n"]},
-    "function": {"fn_name": "solve", "inputs": [[21], [4]], "outputs": [42, 8]},
-}
-FORMS = sorted(HONEST_TESTS)
+HONEST_TESTS = {"fn_name": "solve", "inputs": [[21], [4]], "outputs": [42, 8]}
 
 
 def program(name: str, host: Host) -> str:
@@ -42,10 +35,8 @@ def program(name: str, host: Host) -> str:
     return FRAME.replace("{act}", act.format(**known))
 
 
-def wanted(form: str, host: Host) -> dict[str, object]:
-    if form == "function":
-        return {"fn_name": "solve", "inputs": [[1], [2]], "outputs": [host.secret, host.secret]}
-    return {"inputs": ["1\n", "2\n"], "outputs": [host.secret, host.secret]}
+def wanted(host: Host) -> dict[str, object]:
+    return {"fn_name": "solve", "inputs": [[1], [2]], "outputs": [host.secret, host.secret]}
 
 
 def processes(roots: list[int]) -> int:
@@ -69,26 +60,19 @@ def assert_unharmed(host: Host, bench: Bench) -> None:
     assert processes(bench.boxes.pids) == PER_SANDBOX * len(bench.boxes.pids)
 
 
-@pytest.mark.parametrize("form", keep({"function"}, FORMS))
 @pytest.mark.parametrize("name", ACTS)
 async def test_a_hostile_program_scores_0_and_an_honest_one_beside_and_after_it_1(
-    bench: Bench, host: Host, monkeypatch: pytest.MonkeyPatch, name: str, form: str
+    bench: Bench, host: Host, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("HEADRACE_SECRET", host.secret)
     source = program(name, host)
     before = bench.boxes.pids
-    hostile, beside = await asyncio.gather(
-        bench.score(source, wanted(form, host)), bench.score(HONEST, HONEST_TESTS[form])
-    )
+    hostile, beside = await asyncio.gather(bench.score(source, wanted(host)), bench.score(HONEST, HONEST_TESTS))
     assert (hostile.value, hostile.failed) == (0.0, False), hostile.reason
     assert bench.boxes.spent_s[source.strip()] < LIMIT_S
     assert beside.value == 1.0, beside.reason
     for _ in range(3):  # On both sandboxes, most likely.
-        after = await bench.score(HONEST, HONEST_TESTS[form])
+        after = await bench.score(HONEST, HONEST_TESTS)
         assert after.value == 1.0, after.reason
     assert bench.boxes.pids == before  # None had to be replaced.
     assert_unharmed(host, bench)
-
-
-def test_the_corpus_is_large_enough() -> None:
-    assert len(ACTS) >= 30

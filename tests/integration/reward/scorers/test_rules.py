@@ -9,7 +9,6 @@ import pytest
 
 from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.scorers.registry import build_scorer
-from headrace.wire.errors import ConfigError
 
 
 async def verdict(name: str, text: str, options: Mapping[str, Any] | None = None, **columns: Any) -> Verdict:
@@ -102,13 +101,6 @@ async def test_overlong_is_equation_13_of_dapo(tokens: int, expected: float) -> 
     assert await of_tokens("overlong", tokens, {"max_tokens": 16, "cache": 4}) == expected
 
 
-@pytest.mark.parametrize("options", [{"length": {"target": 5}}, {"overlong": {"max_tokens": 9, "cache": 3}}])
-async def test_where_only_text_came_tokens_are_not_guessed(options: dict[str, dict[str, int]]) -> None:
-    ((name, table),) = options.items()
-    assert (await verdict(name, "text", table)).failed
-    assert build_scorer(name, table, Context(component=name)).problem({}) is None
-
-
 async def test_repetition_is_the_share_of_runs_that_were_there_before() -> None:
     assert await value("repetition", "one two three four five six") == 0.0
     assert await value("repetition", "") == 0.0
@@ -144,19 +136,3 @@ async def test_repetition_sees_scripts_without_spaces_and_endless_words() -> Non
         found = await value("repetition", looped)
         assert found is not None
         assert found < -0.9
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("format", {}, "pattern"),
-        ("format", {"pattern": "("}, "no regular expression"),
-        ("numeric", {"tolerence": 1}, "tolerence"),
-        ("length", {"target": 0}, "at least 1"),
-        ("overlong", {"max_tokens": 8, "cache": 9}, "at most max_tokens = 8"),
-        ("repetition", {"size": 0}, "at least 1"),
-    ],
-)
-def test_wrong_options_are_refused_by_name(name: str, options: dict[str, object], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        build_scorer(name, options, Context(component="my_rule"))

@@ -7,16 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-from pydantic import JsonValue
-
-from headrace.services.reward.conversation import Message
 from headrace.services.reward.http_api import ScoreSample, sample_of
 from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Context, Sample, Scorer
 from headrace.services.reward.scorers.registry import build_scorer
-from headrace.services.reward.user.messages import with_call_ids
 from headrace.wire.contracts import Segment
 from tests import builders
 
@@ -204,40 +198,3 @@ async def test_a_function_that_names_messages_gets_all_of_them(tmp_path: Path) -
     async with loaded(tmp_path, "of_episodes:column") as scorer:
         (found,) = await scorer.score([Sample(prompt="1+1=", completion="2", columns={"messages": "mine"})])
         assert found.value == 1.0, "a column of the data comes first"
-
-
-@pytest.mark.long
-async def test_a_taskset_of_verifiers_scores_the_whole_trace(tmp_path: Path) -> None:
-    pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed")
-    one = (Segment(start=0, context_ids=np.array([5, 6], np.int32)),)
-    # One segment: behind one another the ids are what the engine saw. Several: what was sampled, and nothing else.
-    whole: dict[str, Any] = {"ids": [[], [], [5, 6, 3], [], [9, 4], [], [5, 1]]}
-    whole |= {"masks": [[], [], [False, False, True], [], [False, True], [], [True, True]]}
-    parts: dict[str, Any] = {
-        "ids": [[], [], [3], [], [4], [], [5, 1]],
-        "masks": [[], [], [True], [], [True], [], [True, True]],
-    }
-    beside = [*MESSAGES, {"role": "note", "content": "call 4 of the policy, not trained"}]
-    async with loaded(tmp_path, "verifiers:find_env") as scorer:
-        samples = [played(segments=one, **whole), played(**parts), played(beside, **parts)]
-        for found, read in zip(await scorer.score(samples), (2 + 4 + 5, 2 + 4 + 3, 2 + 4 + 3), strict=True):
-            assert found.value == 1.0, found.reason
-            assert found.parts == {"used": 1.0, "exact": 1.0, "turns": 3.0, "sampled": 4.0, "read": float(read)}
-
-
-def test_each_result_names_the_call_that_it_answers() -> None:
-    def call(name: str) -> JsonValue:
-        return {"type": "function", "function": {"name": name, "arguments": {}}}
-
-    messages: list[Message] = [
-        {"role": "assistant", "content": "", "tool_calls": [call("a"), call("b"), call("b")]},
-        {"role": "tool", "name": "b", "content": "1"},
-        {"role": "tool", "name": "a", "content": "2"},
-        {"role": "tool", "name": "", "content": "Error: call 4 is no call of a tool"},
-        {"role": "tool", "content": "3"},
-        {"role": "assistant", "content": "ok"},
-        {"role": "tool", "name": "a", "content": "of no call"},
-    ]
-    found = with_call_ids(messages)
-    ids = [one["tool_call_id"] for one in found if one["role"] == "tool"]
-    assert ids == ["call_0_1", "call_0_0", "", "call_0_2", ""] and found[5]["tool_calls"] is None

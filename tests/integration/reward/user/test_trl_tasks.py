@@ -7,7 +7,7 @@ from headrace.services.reward.rubric.rubrics import Rubrics, context_of
 from headrace.services.reward.scorer import Sample
 from headrace.services.reward.settings import RewardTable
 
-DOCS = Path(__file__).parents[4] / "docs" / "rewards-yours.md"
+DOCS = Path(__file__).parents[4] / "docs" / "rewards.md"
 
 
 async def test_functions_that_share_the_tasks_score_each_sample_by_the_one_that_applies(tmp_path: Path) -> None:

@@ -58,28 +58,6 @@ class Sums(vf.Taskset[SumTask, SumConfig]):
 
 __all__ = ["Sums"]
 """
-LOOPS = """
-import asyncio
-import verifiers.v1 as vf
-
-LOOPS = set()
-
-class LoopTask(vf.Task[vf.TaskData]):
-    @vf.reward
-    async def loops(self, trace) -> float:
-        LOOPS.add(asyncio.get_running_loop())
-        return float(len(LOOPS))
-
-    @vf.metric
-    async def odd(self, trace) -> float:
-        return float("inf")
-
-class Loops(vf.Taskset[LoopTask, vf.TasksetConfig]):
-    def load(self):
-        return []
-
-__all__ = ["Loops"]
-"""
 OTHERS = """
 import verifiers.v1 as vf
 
@@ -127,50 +105,10 @@ async def test_a_tasksets_rewards_weights_and_metrics_are_ours(tmp_path: Path) -
         assert scorer.problem({"level": 2}) == "the task's data needs answer, which the row has not"
 
 
-@pytest.mark.long
-async def test_one_reward_can_be_named_and_the_config_is_the_options(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "sums_env:correct", task={"tolerance": 1}) as scorer:
-        found = await scorer.score([sample("3"), sample("4")])
-        assert [one.value for one in found] == [2.0, 0.0] and "concise" not in found[0].parts
-
-
-@pytest.mark.long
-async def test_rewards_have_one_loop_for_the_workers_life_and_odd_metrics_are_dropped(tmp_path: Path) -> None:
-    (tmp_path / "loops_env.py").write_text(LOOPS)
-    async with loaded(tmp_path, "loops_env") as scorer:
-        found = await scorer.score([sample("1"), sample("2")])
-        assert [(one.value, one.parts) for one in found] == [(1.0, {"loops": 1.0})] * 2
-
-
-@pytest.mark.parametrize(
-    ("target", "body", "words"),
-    [
-        pytest.param("absent_env", "", "absent_env: ModuleNotFoundError", marks=pytest.mark.long),
-        pytest.param("sums_env:absent", "", "no reward 'absent'; there are concise, correct", marks=pytest.mark.long),
-        pytest.param("other_env", "pass", "its task has no reward", marks=pytest.mark.long),
-        pytest.param("other_env", "NEEDS_CONTAINER = True", "NEEDS_CONTAINER", marks=pytest.mark.long),
-        pytest.param(
-            "other_env",
-            "async def finalize(self, trace, runtime): pass",
-            "finalize of its own, which needs a runtime",
-            marks=pytest.mark.long,
-        ),
-        ("other_env", "@vf.reward\n    async def ran(self, trace, runtime): pass", "its reward ran needs a runtime"),
-    ],
-)
-async def test_what_a_completion_alone_cannot_be_scored_by_is_refused(
-    tmp_path: Path, target: str, body: str, words: str
-) -> None:
-    (tmp_path / "other_env.py").write_text(OTHERS % body)
-    with pytest.raises(ConfigError, match=words):
-        async with loaded(tmp_path, target):
-            pass
-
-
-@pytest.mark.long
-async def test_unknown_options_of_the_taskset_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown"):
-        async with loaded(tmp_path, "sums_env", unknown=1):
+async def test_what_a_completion_alone_cannot_be_scored_by_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other_env.py").write_text(OTHERS % "@vf.reward\n    async def ran(self, trace, runtime): pass")
+    with pytest.raises(ConfigError, match="its reward ran needs a runtime"):
+        async with loaded(tmp_path, "other_env"):
             pass
 
 
@@ -188,7 +126,7 @@ ROWS = """
 
 
 async def test_the_environments_rows_become_data_as_the_documentation_says(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[4] / "docs" / "rewards-yours.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "rewards.md").read_text()
     (tmp_path / "rows.py").write_text(text.split("## verifiers")[1].split("```python\n")[1].split("```")[0])
     (tmp_path / "rows_env.py").write_text(SUMS.replace(SUMS[SUMS.index("    def load") : SUMS.index("__all__")], ROWS))
     script = [sys.executable, str(tmp_path / "rows.py"), "rows_env", str(tmp_path / "rows.jsonl")]

@@ -8,8 +8,8 @@ from pathlib import Path
 from headrace.services.reward.workers.pool import WorkerPool
 
 
-async def hold(fork: bool, file: Path) -> None:
-    pool = WorkerPool("jobs:plain", processes=2, deadline_s=60.0, what="jobs", path=Path(__file__).parent, fork=fork)
+async def hold(file: Path) -> None:
+    pool = WorkerPool("jobs:plain", processes=2, deadline_s=60.0, what="jobs", path=Path(__file__).parent)
     await pool.start()
     found = await asyncio.gather(*(pool.run({"do": "nap", "seconds": 0.5}) for _ in range(2)))
     aside = file.with_suffix(".aside")
@@ -20,4 +20,4 @@ async def hold(fork: bool, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(hold(sys.argv[1] == "True", Path(sys.argv[2])))
+    asyncio.run(hold(Path(sys.argv[1])))

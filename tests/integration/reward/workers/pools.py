@@ -5,16 +5,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from headrace.services.reward.workers.pool import WorkerPool
 
 HERE = Path(__file__).parent
-both_ways = pytest.mark.parametrize("fork", [False, True], ids=["spawned", "forked"])
-forked_first = pytest.mark.parametrize(
-    "fork", [pytest.param(False, marks=pytest.mark.long), True], ids=["spawned", "forked"]
-)
-"""For what a child does, or what is done to it: alike however it was started, and a start takes seconds."""
 
 
 @asynccontextmanager
@@ -35,7 +28,3 @@ def is_alive(pid: int) -> bool:
         return state != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

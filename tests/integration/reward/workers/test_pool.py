@@ -9,21 +9,19 @@ from pathlib import Path
 import pytest
 
 from headrace.services.reward.workers.errors import JobError, JobStarvedError, JobTimeoutError
-from tests.integration.reward.workers.pools import a_pool, both_ways, forked_first, is_alive
+from tests.integration.reward.workers.pools import a_pool, is_alive
 from tests.waiting import until_async
 
 
-@both_ways
-async def test_a_job_gets_its_result_and_prints_do_not_disturb_it(fork: bool) -> None:
-    async with a_pool(arguments={"add": 2}, fork=fork) as pool:
+async def test_a_job_gets_its_result_and_prints_do_not_disturb_it() -> None:
+    async with a_pool(arguments={"add": 2}) as pool:
         assert (await pool.run({"do": "add", "a": 3}))["sum"] == 5
         large = "\ud800" + "x" * 3_000_000
         assert (await pool.run({"do": "echo", "what": large}))["said"] == large
 
 
-@forked_first
-async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fork: bool) -> None:
-    async with a_pool(deadline_s=2.0, fork=fork) as pool:
+async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced() -> None:
+    async with a_pool(deadline_s=2.0) as pool:
         before = (await pool.run({"do": "add", "a": 0}))["pid"]
         with pytest.raises(JobTimeoutError, match=r"the test's jobs: no answer within 2 s") as caught:
             await pool.run({"do": "nap", "seconds": 3600})
@@ -34,12 +32,9 @@ async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced(fo
         assert after != before
 
 
-@both_ways
-async def test_what_a_hanging_job_has_started_apart_holds_up_neither_its_end_nor_the_next_job(
-    fork: bool, tmp_path: Path
-) -> None:
+async def test_what_a_hanging_job_has_started_apart_holds_up_neither_its_end_nor_the_next_job(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    async with a_pool(deadline_s=2.0, fork=fork) as pool:
+    async with a_pool(deadline_s=2.0) as pool:
         with pytest.raises(JobTimeoutError):
             await pool.run({"do": "leave_a_child", "file": str(file), "apart": True})
         try:
@@ -50,9 +45,8 @@ async def test_what_a_hanging_job_has_started_apart_holds_up_neither_its_end_nor
             os.kill(int(file.read_text()), signal.SIGKILL)
 
 
-@forked_first
-async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(fork: bool, tmp_path: Path) -> None:
-    async with a_pool(deadline_s=5.0, fork=fork) as pool:
+async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(tmp_path: Path) -> None:
+    async with a_pool(deadline_s=5.0) as pool:
         pid = (await pool.run({"do": "add", "a": 0}))["pid"]
         begun = tmp_path / "begun"
         job = asyncio.create_task(pool.run_fairly({"do": "work", "until": 3.0, "file": str(begun)}))
@@ -63,33 +57,29 @@ async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(fo
         assert (await job)["pid"] == pid
 
 
-@forked_first
-async def test_a_job_that_uses_up_its_processor_time_is_its_own_fault(fork: bool, tmp_path: Path) -> None:
-    async with a_pool(deadline_s=1.0, fork=fork) as pool:
+async def test_a_job_that_uses_up_its_processor_time_is_its_own_fault(tmp_path: Path) -> None:
+    async with a_pool(deadline_s=1.0) as pool:
         with pytest.raises(JobTimeoutError, match="no answer within 1 s") as caught:
             await pool.run_fairly({"do": "work", "until": 3600.0, "file": str(tmp_path / "begun")})
         assert caught.value.cpu_s is not None and caught.value.cpu_s >= 1.0
         assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
 
 
-@forked_first
-async def test_a_job_that_gets_no_processor_time_ends_all_the_same(fork: bool) -> None:
-    async with a_pool(deadline_s=0.3, fork=fork) as pool:
+async def test_a_job_that_gets_no_processor_time_ends_all_the_same() -> None:
+    async with a_pool(deadline_s=0.3) as pool:
         with pytest.raises(JobStarvedError, match=r"too busy, it got 0\.0 s in \d"):
             await pool.run_fairly({"do": "nap", "seconds": 60})
         assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
 
 
-@forked_first
-async def test_waiting_for_a_turn_costs_nothing_of_the_deadline(fork: bool) -> None:
-    async with a_pool(deadline_s=3.0, fork=fork) as pool:
+async def test_waiting_for_a_turn_costs_nothing_of_the_deadline() -> None:
+    async with a_pool(deadline_s=3.0) as pool:
         naps = [pool.run({"do": "nap", "seconds": 0.8}) for _ in range(4)]
         assert len(await asyncio.gather(*naps)) == 4
 
 
-@forked_first
-async def test_two_processes_work_at_a_time(fork: bool) -> None:
-    async with a_pool(processes=2, fork=fork) as pool:
+async def test_two_processes_work_at_a_time() -> None:
+    async with a_pool(processes=2) as pool:
         done = await asyncio.gather(*(pool.run({"do": "nap", "seconds": 2.0}) for _ in range(2)))
         assert max(item["from"] for item in done) < min(item["to"] for item in done)
         assert len({item["pid"] for item in done}) == 2
@@ -122,9 +112,8 @@ async def test_numbers_come_as_they_are_finite_or_not() -> None:
         assert await pool.run({"do": "numpy"}) == {"value": 0.5, "count": 3, "flag": True}
 
 
-@both_ways
-async def test_memory_is_bounded(fork: bool) -> None:
-    async with a_pool(memory_mb=2048, fork=fork) as pool:
+async def test_memory_is_bounded() -> None:
+    async with a_pool(memory_mb=2048) as pool:
         with pytest.raises(JobError, match="MemoryError"):
             await pool.run({"do": "eat"})
 
@@ -135,9 +124,8 @@ async def test_a_job_that_json_cannot_hold_is_refused() -> None:
             await pool.run({"do": {1}})
 
 
-@both_ways
-async def test_a_cancelled_jobs_answer_is_never_taken_for_anothers(fork: bool) -> None:
-    async with a_pool(fork=fork) as pool:
+async def test_a_cancelled_jobs_answer_is_never_taken_for_anothers() -> None:
+    async with a_pool() as pool:
         task = asyncio.create_task(pool.run({"do": "nap", "seconds": 5}))
         await asyncio.sleep(0.2)
         task.cancel()

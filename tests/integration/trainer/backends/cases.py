@@ -207,42 +207,21 @@ CASES = {
     "fsdp2-offloaded": steps(work.options("fsdp2", cpu_offload=True), tied=False, checkpointing=True),
     "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
     "fsdp2-lora": steps(FSDP2, lora=work.LORA),
-    "refusals": refusals,
-    "fsdp2-packing": packing(FSDP2),
-    "zero3-packing": packing(zero(3)),
-    "fsdp2-offline": offline(FSDP2),
-    "zero3-offline": offline(zero(3)),
-    "fsdp2-experts": publications(FSDP2),
-    **{f"zero{stage}-experts": publications(zero(stage)) for stage in (2, 3)},
-    "fsdp2-values": values(FSDP2),
-    "zero2-values": values(zero(2)),
-    "zero3-values": values(zero(3)),
-    "fsdp2-bfloat16": steps(FSDP2, dtype=torch.bfloat16),
-    "zero3-bfloat16": steps(zero(3), dtype=torch.bfloat16),
-    "fsdp2-muon": steps(work.options("fsdp2", optimizer=work.MUON)),
     "fsdp2-qlora": steps(FSDP2, lora=work.QLORA),
-    "zero2-qlora": steps(zero(2), lora=work.QLORA),
+    "fsdp2-offline": offline(FSDP2),
+    "fsdp2-experts": publications(FSDP2),
+    "fsdp2-values": values(FSDP2),
+    "fsdp2-bfloat16": steps(FSDP2, dtype=torch.bfloat16),
+    "fsdp2-muon": steps(work.options("fsdp2", optimizer=work.MUON)),
     "fsdp2-frozen": frozen(FSDP2),
+    "fsdp2-packing": packing(FSDP2),
     "fsdp2-save": save(FSDP2, "fsdp2"),
-    **{f"zero{stage}-gradients": gradients(zero(stage)) for stage in (1, 2, 3)},
-    **{f"zero{stage}-steps": steps(zero(stage), tied=False, checkpointing=True) for stage in (1, 2, 3)},
-    **{f"zero{stage}-mishaps": mishaps(zero(stage), lora=work.LORA) for stage in (1, 2, 3)},
-    "zero3-lora": steps(zero(3), lora=work.LORA),
-    "zero2-save": save(zero(2), "zero2"),
+    "refusals": refusals,
+    "zero2-qlora": steps(zero(2), lora=work.QLORA),
+    "zero3-gradients": gradients(zero(3)),
+    "zero3-steps": steps(zero(3), tied=False, checkpointing=True),
+    "zero3-mishaps": mishaps(zero(3), lora=work.LORA),
+    "zero3-experts": publications(zero(3)),
     "zero3-save": save(zero(3), "zero3"),
 }
-KEPT = (
-    *("fsdp2-gradients", "fsdp2-steps", "fsdp2-mishaps", "fsdp2-lora", "fsdp2-offline", "fsdp2-experts"),
-    *("fsdp2-values", "fsdp2-bfloat16", "fsdp2-frozen", "fsdp2-packing", "fsdp2-save", "refusals"),
-    *("zero3-gradients", "zero3-steps", "zero3-mishaps", "zero3-experts", "zero3-save", "zero2-qlora"),
-)
-"""What two ranks do in `make test`: each kind of case on FSDP2, half of them on DeepSpeed's most divided stage, too."""
-OTHERS = tuple(name for name in CASES if name not in KEPT)
-"""What two ranks do in `make test-all` besides."""
-CASES |= {
-    "fsdp2-resume-zero3": resume(FSDP2, "zero3"),
-    "fsdp2-resume-fsdp2": resume(FSDP2, "fsdp2"),
-    "zero2-resume-fsdp2": resume(zero(2), "fsdp2"),
-    "zero3-resume-zero2": resume(zero(3), "zero2"),
-}
-OF_THREE = ("fsdp2-gradients", "zero2-gradients", "zero3-gradients", *(name for name in CASES if "resume" in name))
+"""What two ranks do: each kind of case on FSDP2, half of them on DeepSpeed's most divided stage, too."""

@@ -13,7 +13,6 @@ from headrace.services.trainer.algorithms.products import speed_up
 from headrace.services.trainer.backends.single import SingleDevice
 from tests.integration.trainer.backends import cases, work
 from tests.integration.trainer.backends.rank import read
-from tests.variants import keep
 
 pytest.importorskip("deepspeed", reason="the extra `deepspeed` is not installed")
 pytestmark = pytest.mark.timeout(400)
@@ -47,39 +46,26 @@ def single(tmp_path_factory):
     return run
 
 
-class Worlds:
-    """What ranks made of their cases: each world does all of its cases when the first of them is asked for."""
+class World:
+    """What two ranks made of their cases, all of them in one life."""
 
     def __init__(self, folder):
         self.folder = folder
-        self._made = set()
+        run_world(folder, tuple(cases.CASES), 2)
 
     def two(self, name):
-        """Numbers and tensors of a case of two ranks."""
-        return self._read(name, 2, cases.KEPT if name in cases.KEPT else cases.OTHERS)
-
-    def three(self, name):
-        """The same of three ranks, which go on from what the two have saved."""
-        for saved in ("fsdp2", "zero2", "zero3"):
-            self.two(f"{saved}-save")
-        return self._read(name, 3, cases.OF_THREE)
-
-    def _read(self, name, size, names):
-        if (names, size) not in self._made:
-            run_world(self.folder, names, size)
-            self._made.add((names, size))
-        return read(self.folder, name, size)
+        """Numbers and tensors of a case."""
+        return read(self.folder, name, 2)
 
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory):
-    return Worlds(tmp_path_factory.mktemp("worlds"))
+    return World(tmp_path_factory.mktemp("world"))
 
 
-def some(kind, *backends):
-    """Names of the cases of one kind, one a backend; `make test` has those of `cases.KEPT`."""
-    names = [f"{backend}-{kind}" for backend in backends]
-    return pytest.mark.parametrize("name", keep({name for name in names if name in cases.KEPT}, names))
+def some(kind):
+    """Cases of one kind, each of another backend."""
+    return pytest.mark.parametrize("name", [name for name in cases.CASES if name.endswith(f"-{kind}")])
 
 
 def assert_close(found, expected, rtol):
@@ -110,20 +96,13 @@ def test_one_device_has_the_same_gradient_for_every_micro_batch_size(single, dty
         assert_close(part, sizes[-1], rtol)
 
 
-@some("gradients", "fsdp2", "zero1", "zero2", "zero3")
+@some("gradients")
 def test_two_ranks_have_the_gradient_of_one_device_for_every_micro_batch_size(worlds, single, name):
     _, found = worlds.two(name)
     assert_close(found, single(cases.gradients, dtype=torch.float32)[1], 1e-5)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["fsdp2", "zero2", "zero3"])
-def test_three_ranks_have_the_gradient_of_one_device_for_every_micro_batch_size(worlds, single, name):
-    _, found = worlds.three(f"{name}-gradients")
-    assert_close(found, single(cases.gradients, dtype=torch.float32)[1], 1e-5)
-
-
-@some("offline", "fsdp2", "zero3")
+@some("offline")
 def test_ranks_tell_the_work_of_one_device_and_the_largest_peak_of_any(worlds, single, name):
     told, alone = worlds.two(name)[0]["told"], single(cases.offline)[0]["told"]
     for found, one in zip(told, alone, strict=True):
@@ -133,10 +112,10 @@ def test_ranks_tell_the_work_of_one_device_and_the_largest_peak_of_any(worlds, s
         assert found == pytest.approx({key: one[key] for key in found}, rel=1e-4)
 
 
-STEPS = ["fsdp2-steps", "fsdp2-offloaded", "zero1-steps", "zero2-steps", "zero3-steps"]
+STEPS = ["fsdp2-steps", "fsdp2-offloaded", "zero3-steps"]
 
 
-@pytest.mark.parametrize("name", keep({"fsdp2-steps", "zero3-steps"}, STEPS))
+@pytest.mark.parametrize("name", STEPS)
 def test_ranks_take_the_steps_of_one_device(worlds, single, name):
     numbers, tensors = worlds.two(name)
     expected_numbers, expected = single(cases.steps, tied=False, checkpointing=True)
@@ -148,8 +127,7 @@ def test_ranks_take_the_steps_of_one_device(worlds, single, name):
     ("name", "lora"),
     [
         ("fsdp2-lora", work.LORA),
-        pytest.param("zero3-lora", work.LORA, marks=pytest.mark.long),
-        pytest.param("fsdp2-qlora", work.QLORA, marks=pytest.mark.long),
+        ("fsdp2-qlora", work.QLORA),
         ("zero2-qlora", work.QLORA),
     ],
 )
@@ -160,7 +138,7 @@ def test_ranks_train_adapters_as_one_device_does_and_merge_them(worlds, single, 
     assert_close(tensors, expected, 1e-4)
 
 
-@some("mishaps", "fsdp2", "zero1", "zero2", "zero3")
+@some("mishaps")
 def test_a_step_that_is_given_up_or_not_finite_changes_nothing_on_any_rank(worlds, single, name):
     numbers, tensors = worlds.two(name)
     expected_numbers, expected = single(cases.mishaps, lora=work.LORA)
@@ -176,16 +154,7 @@ def test_a_frozen_model_is_sharded_and_takes_other_weights(worlds, single):
     assert abs(numbers["seen"][0] - numbers["seen"][1]) > 1e-3
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in cases.CASES if "resume" in name])
-def test_three_ranks_go_on_from_what_two_saved_with_another_backend(worlds, name):
-    saved_numbers, saved = worlds.two(f"{name.rpartition('-')[2]}-save")
-    numbers, tensors = worlds.three(name)
-    assert_same_numbers(numbers["seen"], saved_numbers["seen"])
-    assert_close(tensors, saved, 1e-5)
-
-
-@some("save", "fsdp2", "zero2", "zero3")
+@some("save")
 def test_one_device_goes_on_from_what_two_ranks_saved(worlds, name):
     saved_numbers, saved = worlds.two(name)
     numbers, tensors = cases.resume(work.options("single"), name.partition("-")[0])(alone, worlds.folder)
@@ -193,7 +162,7 @@ def test_one_device_goes_on_from_what_two_ranks_saved(worlds, name):
     assert_close(tensors, saved, 1e-5)
 
 
-@some("values", "fsdp2", "zero2", "zero3")
+@some("values")
 def test_a_critic_beside_a_policy_takes_the_steps_of_one_device(worlds, single, name):
     numbers, tensors = worlds.two(name)
     expected_numbers, expected = single(cases.values)
@@ -201,7 +170,7 @@ def test_a_critic_beside_a_policy_takes_the_steps_of_one_device(worlds, single, 
     assert_close(tensors, expected, 1e-4)
 
 
-@some("experts", "fsdp2", "zero2", "zero3")
+@some("experts")
 def test_ranks_publish_experts_as_one_device_does_and_as_a_checkpoint_has_them(worlds, single, name, tmp_path):
     numbers, tensors = worlds.two(name)
     expected_numbers, expected = single(cases.publications)
@@ -218,7 +187,7 @@ def test_ranks_publish_experts_as_one_device_does_and_as_a_checkpoint_has_them(w
         torch.testing.assert_close(tensors[key].float(), each.float(), rtol=0.01, atol=1e-3)
 
 
-@some("bfloat16", "fsdp2", "zero3")
+@some("bfloat16")
 def test_a_forward_pass_in_bfloat16_trains_float32_weights_nearly_alike(worlds, single, name):
     numbers, tensors = worlds.two(name)
     expected, _ = single(cases.steps, dtype=torch.bfloat16)
@@ -240,23 +209,6 @@ def test_compiled_layers_take_the_same_step_and_are_no_longer_sped_up():
     assert_close(found, expected, 1e-5)
 
 
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_the_first_batch_has_no_program_of_its_own():
-    """It would compute other last bits than the program of all later ones, and a resumed run has another first."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    module = work.policy()
-    SingleDevice(module, options=work.options("single", compiled=True))
-    programs = []
-    for rows, tokens in ((4, 9), (2, 23), (3, 17)):
-        module.model(input_ids=torch.ones(rows, tokens, dtype=torch.long), use_cache=False)
-        programs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-    assert programs == [1, 1, 1]
-
-
-@pytest.mark.long
 def test_muon_on_shards_takes_the_steps_of_one_device(worlds, tmp_path):
     numbers, tensors = worlds.two("fsdp2-muon")
     expected_numbers, expected = cases.steps(work.options("single", optimizer=work.MUON))(alone, tmp_path)
@@ -265,7 +217,7 @@ def test_muon_on_shards_takes_the_steps_of_one_device(worlds, tmp_path):
     assert_close(tensors, expected, 5e-3)
 
 
-@some("packing", "fsdp2", "zero3")
+@some("packing")
 def test_sharded_models_are_asked_whether_packed_examples_see_each_other(worlds, single, name):
     numbers, _ = worlds.two(name)
     expected, _ = single(cases.packing)

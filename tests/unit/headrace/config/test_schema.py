@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headrace.config.common import common_schema
 from headrace.config.resolve import resolve
 from headrace.config.schema import RunFile
 from headrace.wire.errors import ConfigError
@@ -19,6 +20,12 @@ def test_every_key_has_a_description() -> None:
         if "description" not in value and "$ref" not in value
     ]
     assert silent == []
+
+
+def test_the_common_keys_exist_and_each_says_what_it_means() -> None:
+    found = common_schema()
+    assert 25 <= len(found) <= 35 and all(value["description"] for value in found.values())
+    assert found["trainer.learning_rate"]["default"] == 1e-6
 
 
 DATA = ("--data.path", "p.jsonl")

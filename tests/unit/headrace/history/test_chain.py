@@ -3,81 +3,43 @@
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from headrace.inspect.history import chain
 from headrace.inspect.history.found import FoundCheckpoint, FoundExport, FoundFiles
-from headrace.inspect.history.lines import fault_of, missing_field, numbered_records
-from headrace.inspect.history.record import ExportRecord, Life, RunHistory, SavedCheckpoint, Version, read_history
+from headrace.inspect.history.lines import missing_field, numbered_records
+from headrace.inspect.history.record import ExportRecord, RunHistory, SavedCheckpoint, read_history
 from headrace.wire.rundir.events import EVENTS, EventLog
-
-BATCH, DROP, DONE = ("batch", "4 b"), ("dropped", "g9"), ("step_done", "4 d")
 
 
 def history(**values: object) -> RunHistory:
-    """A chained run of one life with three steps."""
-    made = RunHistory(Path("run"), done=[1, 2, 3], incarnations=[1], lives=[life(1)])
-    made.versions = [Version(1, step, f"d{step}") for step in range(4)]
+    """A run of one life with three steps."""
+    made = RunHistory(Path("run"), done=[1, 2, 3], incarnations=[1])
+    made.versions = {(1, step): f"d{step}" for step in range(4)}
     for name, value in values.items():
         setattr(made, name, value)
     return made
 
 
-def life(number: int, *, t: float = 1.0, version: int = 0, config: dict[str, str] | None = None) -> Life:
-    return Life(t, f"trainer-{number}", version, {} if config is None else config)
-
-
-def command(t: float, config: dict[str, str]) -> Life:
-    return Life(t, "launch-5", 0, config, is_command=True)
-
-
 def found_export(**values: object) -> FoundExport:
-    export = {"exists": True, "files": {"a": "1"}, "weights_sha256": "w", "twin": None}
+    export = {"exists": True, "files": {"a": "1"}, "weights_sha256": "w"}
     return FoundExport(**(export | values))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("journaled", "reported", "problem"),
-    [
-        ([BATCH, DONE], [BATCH, DONE], ""),
-        ([BATCH, DONE], [BATCH], ""),  # Killed between journal and event.
-        ([BATCH, DROP, DROP], [BATCH], ""),  # One write of several drops.
-        ([BATCH, DONE], [], "the events of trainer-1 end before batch 4"),
-        ([BATCH, DROP, DONE], [BATCH], "the events of trainer-1 end before group g9 dropped"),
-        ([BATCH, DONE], [DONE, BATCH], "record step_done 4 (d) where the journal has batch 4 (b)"),
-        ([BATCH], [BATCH, DONE], "record step_done 4 (d), which the journal does not have"),
-    ],
-)
-def test_events_of_a_life_are_those_of_its_segment_but_for_its_last_write(
-    journaled: list[tuple[str, str]], reported: list[tuple[str, str]], problem: str
-) -> None:
-    found = list(chain.trainer_events_are_whole(history(journaled={1: journaled}, reported={1: reported})))
-    assert [problem in one for one in found] == ([True] if problem else []), found
-
-
-def test_a_superseded_life_may_have_events_beyond_its_seal() -> None:
-    one = history(journaled={1: [BATCH], 2: []}, reported={1: [BATCH, DONE]}, incarnations=[1, 2])
-    assert list(chain.trainer_events_are_whole(one)) == []
-
-
-def test_an_unchained_life_must_have_some_events() -> None:
-    old = history(journaled={1: [BATCH, DONE]}, lives=[])
-    assert list(chain.trainer_events_are_whole(old)) == [
-        "the events of trainer-1 are gone, though the journal shows that it trained or dropped groups"
-    ]
-    old.event_lines["trainer-1"] = 1
-    assert list(chain.trainer_events_are_whole(old)) == []
-
-
-def test_a_config_is_that_of_the_newest_life_or_of_a_command_that_came_after_it() -> None:
+def test_a_config_is_as_a_life_or_a_command_recorded_it() -> None:
     old, new = {"config/run.toml": "a"}, {"config/run.toml": "b"}
-    lives = [life(1, config=old), command(2.0, new)]
     for config in (old, new):
-        assert list(chain.config_is_that_of_the_last_life(history(lives=lives), config)) == []
-    lives.append(life(2, t=3.0, config=new))
-    (problem,) = chain.config_is_that_of_the_last_life(history(lives=lives), old)
-    assert problem == "config/run.toml is not as trainer-2 recorded it: it was changed after the run had begun with it"
-    assert list(chain.config_is_that_of_the_last_life(history(lives=[]), old)) == []
+        assert list(chain.config_is_recorded(history(configs=[old, new]), config)) == []
+    (problem,) = chain.config_is_recorded(history(configs=[old]), new)
+    assert problem == "config/run.toml is not as the run recorded it: it was changed after the run had begun with it"
+    assert list(chain.config_is_recorded(history(), old)) == []
+
+
+def test_the_end_of_a_step_is_journaled_once_and_that_of_the_run_is_the_last() -> None:
+    assert list(chain.steps_end_once(history(has_ended=True, ended_version=3))) == []
+    (doubled,) = chain.steps_end_once(history(done=[1, 2, 2]))
+    assert doubled == "the end of step 2 is 2 times in the journal"
+    (cut,) = chain.steps_end_once(history(has_ended=True, ended_version=4))
+    assert cut == "the run ended at version 4, but the last step whose end the journal has is 3"
 
 
 def test_committed_weights_are_those_of_the_journal() -> None:
@@ -91,22 +53,15 @@ def test_committed_weights_are_those_of_the_journal() -> None:
     assert list(chain.weights_agree(history(committed=others))) == []
 
 
-def test_a_checkpoint_is_of_the_journals_weights_and_of_the_recorded_manifest() -> None:
-    one = FoundCheckpoint(step=3, manifest="m", weights_digest="d3", problem="")
-    saved = history(checkpoints=[SavedCheckpoint(3, "m", (3,))])
-    assert list(chain.checkpoints_are_whole(saved, [one], 3)) == []
-    (later,) = chain.checkpoints_are_whole(saved, [one], 2)
-    assert later == "the checkpoint of step 3 is of a step that the run never ended"
-    saved.checkpoints = [SavedCheckpoint(3, "n", (3,))]
-    (other,) = chain.checkpoints_are_whole(saved, [one], 3)
+def test_a_checkpoint_is_of_the_recorded_manifest() -> None:
+    one = FoundCheckpoint(step=3, manifest="m", problem="")
+    assert list(chain.checkpoints_are_whole(history(checkpoints=[SavedCheckpoint(3, "m", (3,))]), [one])) == []
+    (other,) = chain.checkpoints_are_whole(history(checkpoints=[SavedCheckpoint(3, "n", (3,))]), [one])
     assert other == "the checkpoint of step 3 is not the one that the trainer recorded"
-    weights = FoundCheckpoint(step=3, manifest="n", weights_digest="d2", problem="")
-    (wrong,) = chain.checkpoints_are_whole(saved, [weights], 3)
-    assert wrong == "the checkpoint of step 3 has weights d2, the journal has d3 for that step"
 
 
 def test_an_export_is_of_the_last_step_once_the_run_has_ended() -> None:
-    ended = history(export=ExportRecord("w", 2, "d2", {"a": "1"}), has_ended=True)
+    ended = history(export=ExportRecord("w", 2, {"a": "1"}), has_ended=True)
     assert list(chain.export_is_the_trainers(ended, found_export(), 3)) == [
         "the export is of step 2, but the last step is 3"
     ]
@@ -122,7 +77,7 @@ def test_a_checkpoint_that_a_killed_life_has_made_room_for_is_not_missed() -> No
     saved = history(checkpoints=[SavedCheckpoint(2, "m", (1, 2))])
 
     def lost(*steps: int) -> list[str]:
-        there = [FoundCheckpoint(step=step, manifest="", weights_digest="", problem="") for step in steps]
+        there = [FoundCheckpoint(step=step, manifest="", problem="") for step in steps]
         found = FoundFiles(
             config={}, checkpoints=there, export=found_export(exists=False), metrics={}, rollouts={}
         )  # fmt: skip
@@ -159,7 +114,7 @@ def test_the_fields_that_the_check_needs_are_declared() -> None:
 def test_only_the_end_of_a_file_may_be_torn(tmp_path: Path) -> None:
     path, problems = tmp_path / "a.jsonl", list[str]()
     path.write_bytes(b'{"a":1}\n{"b"\n\xff\n\n[1]\n{"c":2}\n{"torn"')
-    rows = [number for number, _, _ in numbered_records(path, "a.jsonl", problems)]
+    rows = [number for number, _ in numbered_records(path, "a.jsonl", problems)]
     assert rows == [1, 6]
     assert problems == [
         "a.jsonl line 2 is not a JSON object: '{\"b\"'",
@@ -202,29 +157,4 @@ def test_what_a_service_that_runs_code_of_others_wrote_beyond_its_events_is_told
         "events/reward/reward-0-a.jsonl line 3 (exported) is no event of reward",
     ]
     assert history.generated == {"g": {"environment-0"}}
-    assert history.scored == {"g"} and not history.ended_open and history.export is None
-
-
-def test_a_log_of_the_trainer_is_of_a_life_with_a_segment_or_of_the_stage() -> None:
-    one = history(segments={1}, event_lines={"trainer-1": 3, "trainer-2": 1, "trainer-01": 1, "rollout-7": 1})
-    assert list(chain.lives_are_the_journals(one)) == [
-        f"events/{name}.jsonl is of a life of the trainer that has no journal segment"
-        for name in ("trainer-01", "trainer-2")
-    ]
-    of_stage = history(event_lines={"trainer-sft": 3, "trainer-1": 1})
-    assert list(chain.log_is_the_stages(of_stage, "sft")) == ["events/trainer-1.jsonl is no log of the stage sft"]
-
-
-@pytest.mark.parametrize(
-    ("name", "event", "fault"),
-    [
-        ("launch-5", {"event": "exported", "weights_sha256": "w"}, "(exported) is no event of launch"),
-        ("orchestrator-1", {"event": "config_written", "config": {}}, "(config_written) is no event of orchestrator"),
-        ("trainer-1", {"event": "issued", "group_index": 1, "group_id": "g"}, "(issued) is no event of trainer"),
-        ("trainer-1", {"event": "exported", "weights_sha256": "w"}, ""),
-        ("launch-5", {"event": "config_written", "config": {}}, ""),
-        ("rollout-0-x", {"event": "of a later version"}, ""),
-    ],
-)
-def test_an_event_counts_in_the_log_of_its_writer_alone(name: str, event: dict[str, JsonValue], fault: str) -> None:
-    assert fault_of(Path("events") / f"{name}.jsonl", event) == fault
+    assert not history.ended_open and history.export is None

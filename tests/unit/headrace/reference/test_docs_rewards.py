@@ -12,7 +12,7 @@ from headrace.config.resolve import resolve
 from headrace.services.reward.rubric.rubrics import Rubrics, context_of
 
 ROOT = Path(__file__).parents[4]
-NAMES = ("rewards", "rewards-yours", "annotation", "judges", "sandbox", "discriminator")
+NAMES = ("rewards", "judges", "sandbox")
 DOCS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
 FENCED = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""A service takes from its folder only certificates that its peers would take."""
+"""A service reads the certificate of its role and its key, and refuses files that cannot be loaded."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ from cryptography import x509
 from headrace.wire.access.certificates import name_of, read_certificates, roles_named
 from headrace.wire.access.roles import Role
 from headrace.wire.errors import ConfigError
-from tests.authority import certificates, expired
+from tests.authority import certificates
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +39,15 @@ def test_a_secret_of_cert_manager_is_read_too(folder: Path, tmp_path: Path) -> N
     for given, name in (("ca.pem", "ca.crt"), ("reward.pem", "tls.crt"), ("reward-key.pem", "tls.key")):
         shutil.copy(folder / given, tmp_path / name)
     assert read_certificates(tmp_path, Role.REWARD) == read_certificates(folder, Role.REWARD)
-    refused(tmp_path, Role.TRAINER, r"no peer would take tls.crt: Hostname mismatch.*trainer\.headrace\.internal")
 
 
-def test_a_certificate_that_no_peer_takes_is_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
+def test_files_that_cannot_be_loaded_are_refused_by_name_with_the_way_out(folder: Path, tmp_path: Path) -> None:
     refused(tmp_path / "none", Role.TRAINER, "ca.pem: No such file")
-    old = expired(folder, Role.TRAINER, tmp_path / "old")
-    refused(old, Role.TRAINER, "no peer would take trainer.pem: certificate has expired")
-    read_certificates(old, Role.ROLLOUT)
-    foreign = tmp_path / "foreign"
-    shutil.copytree(folder, foreign)
-    shutil.copy(certificates(tmp_path / "other") / "ca.pem", foreign / "ca.pem")
-    refused(foreign, Role.TRAINER, "no peer would take trainer.pem: ")
-    shutil.copy(folder / "ca.pem", foreign / "ca.pem")
-    shutil.copy(folder / "rollout.pem", foreign / "trainer.pem")
-    refused(foreign, Role.TRAINER, "trainer-key.pem is not the key of trainer.pem")
-    (foreign / "trainer-key.pem").write_text("no key")
-    refused(foreign, Role.TRAINER, "cannot be used")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folder, damaged)
+    shutil.copy(folder / "rollout.pem", damaged / "trainer.pem")
+    refused(damaged, Role.TRAINER, "trainer-key.pem is not the key of trainer.pem")
+    (damaged / "trainer-key.pem").write_text("no key")
+    refused(damaged, Role.TRAINER, "trainer.pem, trainer-key.pem or ca.pem cannot be used")
+    (damaged / "ca.pem").write_text("no certificate")
+    refused(damaged, Role.REWARD, "reward.pem, reward-key.pem or ca.pem cannot be used")

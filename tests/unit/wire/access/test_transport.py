@@ -15,11 +15,11 @@ from headrace.wire import rpc
 from headrace.wire.access import process, reread
 from headrace.wire.access.certificates import name_of, read_certificates
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
-from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.errors import TransientError
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.authority import certificates, expired
-from tests.unit.wire.access.test_guard import BASES, DENIED, METHODS, REACHED, SERVICES, bearer
+from tests.unit.wire.access.test_guard import BASES, DENIED, METHODS, SERVICES, bearer
 
 AWAY = grpc.StatusCode.UNAVAILABLE
 
@@ -96,16 +96,6 @@ async def test_a_caller_without_a_certificate_of_the_authority_is_refused_on_eve
         assert set(found.values()) == {AWAY}, (what, found)
 
 
-async def test_a_certificate_and_a_token_of_one_role_call_what_names_it_and_nothing_else(
-    port: int, tokens: Path, folder: Path
-) -> None:
-    for role in (Role.TRAINER, Role.ROLLOUT, Role.ORCHESTRATOR, Role.ENVIRONMENT, Role.VIEWER):
-        found = await codes_of(shows(port, folder / "certs", role), bearer(tokens, role), methods=METHODS)
-        reached = {method for method, code in found.items() if code in REACHED}
-        assert reached == {method for method in METHODS if role in ALLOWED[method]}, role
-        assert {code for method, code in found.items() if method not in reached} <= {DENIED}
-
-
 async def test_a_certificate_of_another_role_than_the_tokens_is_refused_on_every_method(
     port: int, tokens: Path, folder: Path
 ) -> None:
@@ -163,19 +153,6 @@ async def test_an_authority_is_replaced_by_way_of_a_file_with_both(tokens: Path,
         with pytest.raises(RuntimeError, match="NotImplementedError"):
             await register(server.port, Role.ORCHESTRATOR)
         await server.stop(0)
-
-
-async def test_certificates_that_no_peer_takes_are_refused_before_anything_is_served(
-    folder: Path, tmp_path: Path
-) -> None:
-    process.use(Role.TRAINER, tmp_path / "tokens", makes=True, tls=folder / "expired")
-    try:
-        with pytest.raises(ConfigError, match=r"trainer.pem: certificate has expired"):
-            await rpc.serve({}, "127.0.0.1", 0)
-        with pytest.raises(ConfigError, match=r"trainer.pem: certificate has expired"):
-            rpc.channel("127.0.0.1:1")
-    finally:
-        process.forget()
 
 
 async def test_renewed_certificates_are_shown_by_servers_and_channels_that_stay(

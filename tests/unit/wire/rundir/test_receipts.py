@@ -13,20 +13,20 @@ from headrace.wire.rundir.receipts import last_receipt, read_receipts, take_rece
 
 
 def test_a_run_without_files_has_no_receipt(tmp_path: Path) -> None:
-    assert take_receipt(tmp_path, step=0, by="command") is None
+    assert take_receipt(tmp_path, step=0) is None
     assert last_receipt(tmp_path) is None
 
 
 def test_each_line_covers_what_came_since_the_one_before(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "trainer", 1)
     log.append("step_done", step=1)
-    first = take_receipt(tmp_path, step=1, by="trainer")
+    first = take_receipt(tmp_path, step=1)
     assert first is not None and first.line.previous == ""
-    assert take_receipt(tmp_path, step=1, by="command") == first, "nothing has grown"
+    assert take_receipt(tmp_path, step=1) == first, "nothing has grown"
     size = log.path.stat().st_size
     log.append("step_done", step=2)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step"')
-    second = take_receipt(tmp_path, step=2, by="command")
+    second = take_receipt(tmp_path, step=2)
     assert second is not None and second.line.previous == first.value
     parts = second.line.files
     assert (parts["events/trainer-1.jsonl"].begin, parts["metrics.jsonl"].end) == (size, 12)
@@ -40,10 +40,10 @@ def test_a_torn_line_is_replaced_and_a_garbled_one_is_an_error_with_its_line(tmp
     EventLog(tmp_path, "trainer", 1).append("step_done", step=1)
     path = tmp_path / "receipts.jsonl"
     path.write_bytes(b'{"t": 1')
-    taken = take_receipt(tmp_path, step=1, by="trainer")
+    taken = take_receipt(tmp_path, step=1)
     assert read_receipts(tmp_path) == [taken]
-    path.write_bytes(path.read_bytes() + b'{"t": 1, "step": 1, "by": "me", "previous": "", "files": {}}\n')
-    with pytest.raises(DataError, match=r"receipts.jsonl line 2: by: "):
+    path.write_bytes(path.read_bytes() + b'{"t": 1, "step": "x", "previous": "", "files": {}}\n')
+    with pytest.raises(DataError, match=r"receipts.jsonl line 2: step: "):
         read_receipts(tmp_path)
     assert last_receipt(tmp_path) is None
 

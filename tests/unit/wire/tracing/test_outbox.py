@@ -11,10 +11,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from headrace.wire import tracing
+from headrace.wire.errors import ConfigError
 from headrace.wire.settings import TracingTable
 from headrace.wire.telemetry import new_traceparent
 from headrace.wire.tracing import metrics
-from headrace.wire.tracing.outbox import Outbox, _Exporter
+from headrace.wire.tracing.export import Outbox
+from headrace.wire.tracing.spans import STATE
 from tests.otlp import collector
 
 
@@ -27,7 +29,7 @@ def off_again() -> Iterator[None]:
 @pytest.fixture
 def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what is to arrive: the exporter's packages are imported first, which may take longer than an end waits."""
-    monkeypatch.setattr("headrace.wire.tracing.outbox._CLOSE_S", 60.0)
+    monkeypatch.setattr("headrace.wire.tracing.export._CLOSE_S", 60.0)
 
 
 def start(endpoint: str, **table: object) -> None:
@@ -72,19 +74,47 @@ def test_a_span_arrives_as_it_was(tmp_path: Path) -> None:
     assert found.headers[0]["x-key"] == "secret: 1"
 
 
+@pytest.mark.usefixtures("patient_end")
+def test_grpc_takes_them_too() -> None:
+    import concurrent.futures
+
+    import grpc
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+    names: list[str] = []
+
+    class Service(trace_service_pb2_grpc.TraceServiceServicer):
+        def Export(self, request, context):
+            names.extend(s.name for r in request.resource_spans for p in r.scope_spans for s in p.spans)
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Service(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        start(f"grpc://127.0.0.1:{port}")
+        with tracing.span("step", begins=True):
+            pass
+        tracing.stop()
+    finally:
+        server.stop(0).wait(5)
+    assert names == ["step"]
+
+
 @pytest.fixture
 def exports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The thread of each export that has ended, well or not."""
     ended: list[int] = []
-    export = _Exporter.export
+    export = Outbox.export
 
-    def noting(self: _Exporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    def noting(self: Outbox, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             return export(self, spans)
         finally:
             ended.append(threading.get_ident())
 
-    monkeypatch.setattr(_Exporter, "export", noting)
+    monkeypatch.setattr(Outbox, "export", noting)
     return ended
 
 
@@ -95,10 +125,9 @@ def away() -> str:
 
 
 @pytest.mark.usefixtures("patient_end")
-@pytest.mark.parametrize("scheme", ["http", "grpc"])
-def test_a_collector_that_is_away_delays_no_caller(scheme: str, exports: list[int]) -> None:
+def test_a_collector_that_is_away_delays_no_caller(exports: list[int]) -> None:
     before = dropped()
-    start(away().replace("http", scheme), timeout_s=0.5)
+    start(away(), timeout_s=0.5)
     for _ in range(1000):
         with tracing.span("step", begins=True):
             pass
@@ -113,7 +142,8 @@ def test_one_that_hangs_holds_up_neither_a_span_nor_the_end(
 ) -> None:
     closed: list[bool] = []
     with collector(hangs=True) as found:
-        monkeypatch.setattr(BatchSpanProcessor, "shutdown", _until(found.released, BatchSpanProcessor.shutdown, closed))
+        lasting = lambda _: closed.append(found.released.wait(300))  # noqa: E731
+        monkeypatch.setattr(BatchSpanProcessor, "shutdown", lasting)
         start(found.url, timeout_s=300)
         with tracing.span("step", begins=True):
             pass
@@ -129,17 +159,14 @@ def test_one_that_hangs_holds_up_neither_a_span_nor_the_end(
         assert dropped() - before == 1001
 
 
-def _until(
-    released: threading.Event, act: Callable[[BatchSpanProcessor], None], ended: list[bool]
-) -> Callable[[BatchSpanProcessor], None]:
-    """`act`, if it took until then."""
-
-    def lasting(self: BatchSpanProcessor) -> None:
-        act(self)
-        released.wait(300)
-        ended.append(True)
-
-    return lasting
+def test_there_is_no_thread_before_the_first_span() -> None:
+    with collector() as found:
+        threads = threading.active_count()
+        start(found.url)
+        assert threading.active_count() == threads
+        with tracing.span("step", begins=True):
+            pass
+        assert threading.active_count() == threads + 1
 
 
 @pytest.mark.usefixtures("patient_end")
@@ -153,7 +180,7 @@ def test_no_more_wait_than_there_is_room_for() -> None:
         return True
 
     before = dropped()
-    outbox = Outbox(lambda: Answering(slow), size=10, every_s=0.01)
+    outbox = Outbox(lambda: Answering(slow), size=10)
     outbox.on_end(one())
     assert begun.wait(60)  # The thread holds this one.
     for _ in range(50):
@@ -162,5 +189,28 @@ def test_no_more_wait_than_there_is_room_for() -> None:
     gate.set()
     outbox.shutdown()
     assert len(sent) == 10
-    outbox.on_end(one())  # After the end.
-    assert dropped() - before == 42
+
+
+def test_an_exporter_that_cannot_be_opened_harms_nobody() -> None:
+    def broken() -> SpanExporter:
+        raise RuntimeError("no")
+
+    outbox = Outbox(broken)
+    before = dropped()
+    outbox.on_end(one())
+    outbox.shutdown()
+    assert dropped() - before == 1
+
+
+def test_missing_packages_and_bad_header_files_are_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"headers_file.*absent"):
+        start("http://127.0.0.1:1", headers_file=tmp_path / "absent")
+    (tmp_path / "bad").write_text("no colon\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        start("http://127.0.0.1:1", headers_file=tmp_path / "bad")
+    monkeypatch.setattr("headrace.wire.tracing.switch.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'headrace\[tracing\]'"):
+        start("grpc://127.0.0.1:1")
+    assert STATE.tracer is None

@@ -46,5 +46,5 @@ elif kind == "retry":
     said = ask(first, client=hasty)
     ask(first, said, user("go on"))
 elif kind == "many":
-    for _ in range(9):
-        ask(first)
+    for number in range(9):
+        ask(user(f"first {number}"))

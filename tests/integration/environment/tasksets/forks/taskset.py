@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import verifiers.v1 as vf
 
 
@@ -12,11 +9,6 @@ class ForksData(vf.TaskData):
 class ForksTask(vf.Task[ForksData]):
     @vf.reward
     async def one(self, trace: vf.Trace) -> float:
-        if self.data.witness:
-            branches = [
-                {"ids": one.token_ids, "mask": one.sampled_mask, "logprobs": one.logprobs} for one in trace.branches
-            ]
-            Path(self.data.witness).write_text(json.dumps(branches))
         return 1.0
 
     @vf.metric

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from headrace.services.orchestrator.http.chat_answer import Wording, usage
-from headrace.services.orchestrator.http.chat_request import ChatRefusedError, read_chat, to_wire
-from headrace.wire.v1 import message_pb2
+from headrace.services.orchestrator.http.chat_request import read_chat, to_wire
+from headrace.wire.api.openai import ChatRefusedError
 from headrace.wire.v1 import rollout_pb2 as pb
 
 MODELS = ("run", "policy")
 MESSAGES = [{"role": "user", "content": "2+3="}]
-WORDING = Wording("chatcmpl-1", 1700000000, "policy")
 
 
 def body(**more: Any) -> bytes:
@@ -21,18 +19,6 @@ def body(**more: Any) -> bytes:
 
 def wire(**more: Any) -> pb.ChatRequest:
     return to_wire(read_chat(body(**more), MODELS), (3, 4), deadline_s=60.0, wait_s=5.0)
-
-
-def piece(text: str = "", reason: str = "", **more: Any) -> pb.ChatPiece:
-    old, new = message_pb2.PolicyVersion(incarnation=1, version=6), message_pb2.PolicyVersion(incarnation=1, version=7)
-    return pb.ChatPiece(
-        text=text, finish_reason=reason, prompt_tokens=4, completion_tokens=2, oldest_version=old, version=new,
-        replica_id="rollout-1", **more,
-    )  # fmt: skip
-
-
-def events(text: str) -> list[dict[str, Any]]:
-    return [json.loads(part.removeprefix("data: ")) for part in text.strip().split("\n\n")]
 
 
 def test_what_clients_send_reaches_the_replica() -> None:
@@ -82,23 +68,3 @@ def test_what_would_change_the_answer_and_cannot_be_had_is_refused(
 def test_a_temperature_near_nothing_is_greedy() -> None:
     assert wire(temperature=1e-300).temperature == 0.0
     assert wire(temperature=1e-3).temperature > 0
-
-
-def test_a_whole_answer_tells_text_usage_and_version() -> None:
-    found = WORDING.whole("5", piece("5", "stop"))
-    assert found["object"] == "chat.completion" and found["system_fingerprint"] == "1.7"
-    assert found["choices"][0]["message"] == {"role": "assistant", "content": "5", "refusal": None}
-    assert found["choices"][0]["finish_reason"] == "stop"
-    assert found["usage"] == usage(piece()) == {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
-    assert found["headrace"] == {"replica": "rollout-1", "versions": ["1.6", "1.7"]}
-
-
-def test_a_stream_opens_with_the_role_and_ends_with_the_reason_alone() -> None:
-    told = events(WORDING.opening(piece("5")) + WORDING.piece(piece("5")) + WORDING.piece(piece("6", "length")))
-    assert {one["object"] for one in told} == {"chat.completion.chunk"} and len({one["id"] for one in told}) == 1
-    assert [one["choices"][0]["delta"] for one in told] == [
-        {"role": "assistant", "content": ""}, {"content": "5"}, {"content": "6"}, {},
-    ]  # fmt: skip
-    assert [one["choices"][0]["finish_reason"] for one in told] == [None, None, None, "length"]
-    (last,) = events(WORDING.usage_event(piece()))
-    assert last["choices"] == [] and last["usage"]["total_tokens"] == 6

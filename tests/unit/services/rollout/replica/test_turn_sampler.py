@@ -16,7 +16,7 @@ from headrace.services.rollout.replica.states import ReplicaState
 from headrace.services.rollout.replica.turn_sampler import TurnSampler
 from headrace.wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, ids_to_bytes
-from headrace.wire.contracts.sampling_codec import sampling_to_pb, spans_from_pb
+from headrace.wire.contracts.codec import SAMPLING, SPAN
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import message_pb2
@@ -89,7 +89,7 @@ class Replica:
 
 def request(turn: int = 0, **others: Any) -> pb.SampleRequest:
     fields: dict[str, Any] = {"deadline_s": 30.0, "context_ids": ids_to_bytes(np.array([5, 6], np.int32)), **others}
-    sampling = sampling_to_pb(Sampling(max_tokens=8, seed=11))
+    sampling = SAMPLING.to_pb(Sampling(max_tokens=8, seed=11))
     return pb.SampleRequest(rollout_id="r/g0/1", attempt=2, turn=turn, sampling=sampling, **fields)
 
 
@@ -105,7 +105,7 @@ async def test_a_turn_is_one_call_of_the_engine_and_its_answer_names_versions_an
     assert asked.group_id == "r/g0/1/2.3" and asked.token_ids.tolist() == [5, 6] and asked.seeds == (11,)
     assert ids_from_bytes(answer.token_ids).tolist() == [4, 1] and answer.replica_id == "rollout-0"
     assert floats_from_bytes(answer.logprobs).tolist() == [-0.5, -0.25]
-    assert [span.version for span in spans_from_pb(answer.spans)] == [VERSION]
+    assert [span.version for span in map(SPAN.from_pb, answer.spans)] == [VERSION]
     assert outcomes("sampled") == before + 1 and replica.rows.turns == 0
 
 

@@ -3,6 +3,9 @@
 import torch
 from hypothesis import strategies as st
 
+from headrace.services.trainer.algorithms import registry
+from headrace.services.trainer.algorithms.algorithm import PolicyTokens, Signals
+
 
 def numbers(low, high):
     return st.floats(low, high).map(lambda x: round(x, 4))
@@ -26,15 +29,42 @@ TRAINED = drawn(LOGPROBS, LOGPROBS, ADVANTAGES)
 """Tokens of (logprob, old logprob, advantage)."""
 
 
-def check_loss(loss, slow, rollouts, **values):
-    """The loss of (logprobs, old, advantages, lengths) and its gradient equal those of `slow`, rollout by rollout.
+def signals_of(rewards, sizes=None, lengths=None, **more):
+    """Signals of float64 rewards: one group of rollouts of one token each, where nothing else is given."""
+    count = len(rewards)
+    lengths = torch.ones(count, dtype=torch.long) if lengths is None else torch.as_tensor(lengths)
+    return Signals(
+        rewards=torch.as_tensor(rewards, dtype=torch.float64),
+        group_sizes=(count,) if sizes is None else tuple(sizes),
+        lengths=lengths,
+        **{"baselines": None, "truncated": torch.zeros(count, dtype=torch.bool), **more},
+    )
+
+
+def estimate(name, signals, **options):
+    """The declared estimate."""
+    part = registry.ADVANTAGES[name]
+    return part.load()(signals, part.options(**options))
+
+
+def policy_loss(name, logprobs, old, advantages, lengths=None, **options):
+    """The declared loss of float64 tokens, of one rollout where no lengths are given."""
+    part = registry.POLICY_LOSSES[name]
+    lengths = torch.tensor([len(logprobs)]) if lengths is None else lengths
+    logprobs, old, advantages = (torch.as_tensor(x, dtype=torch.float64) for x in (logprobs, old, advantages))
+    tokens = PolicyTokens(logprobs=logprobs, old=old, advantages=advantages, lengths=lengths)
+    return part.load()(tokens, part.options(**options))
+
+
+def check_loss(name, slow, rollouts, **values):
+    """The declared loss `name` and its gradient equal those of `slow`, rollout by rollout.
 
     `slow` takes the rollout's logprobs (a list of scalars), old logprobs, advantages, and returns a loss a token.
     """
     logprobs, old, advantages, lengths = flat(rollouts, 3)
     logprobs.requires_grad_()
     weights = torch.linspace(0.5, 1.5, len(logprobs), dtype=torch.float64)
-    result = loss(logprobs, old, advantages, lengths, **values)
+    result = policy_loss(name, logprobs, old, advantages, lengths, **values)
     expected, start = [], 0
     for length in lengths.tolist():
         part = slice(start, start + length)

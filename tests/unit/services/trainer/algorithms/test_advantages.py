@@ -1,34 +1,34 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headrace.services.trainer.algorithms.advantages.rollouts import (
-    group_relative_advantages,
-    mean_baseline_advantages,
-    opo_advantages,
-    remax_advantages,
-    rloo_advantages,
-)
+from headrace.services.trainer.algorithms.advantages.estimates import whitened
+from headrace.services.trainer.algorithms.algorithm import Estimate
+from tests.unit.services.trainer.algorithms.flat_rollouts import estimate, signals_of
 
 REWARDS = st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=9)
+NAN = float("nan")
+
+
+def of(name, rewards, baseline=None, lengths=None, **options):
+    """[rollouts]: the advantages of one group."""
+    baselines = None if baseline is None else torch.tensor([baseline], dtype=torch.float64)
+    lengths = torch.tensor([1] * len(rewards) if lengths is None else lengths, dtype=torch.long)
+    found = estimate(name, signals_of(rewards, lengths=lengths, baselines=baselines), **options).advantages
+    assert len(found) == lengths.sum()
+    return found[lengths.cumsum(0) - 1]
 
 
 def advantages(rewards, normalize_std=True, eps=1e-6):
-    values = torch.tensor(rewards, dtype=torch.float64)
-    return group_relative_advantages(values, normalize_std=normalize_std, eps=eps)
+    return of("group", rewards, normalize_std=normalize_std, std_eps=eps)
 
 
 def test_two_of_four_right_by_hand():
     # mean 1/2, unbiased std = sqrt(4 * 0.25 / 3) = 0.57735
-    result = advantages([1.0, 0.0, 0.0, 1.0], eps=0.0)
+    result = advantages([1.0, 0.0, 0.0, 1.0], eps=1e-12)
     torch.testing.assert_close(result, torch.tensor([1, -1, -1, 1], dtype=torch.float64) * 3**0.5 / 2)
     torch.testing.assert_close(advantages([3.0, 0.0, 0.0], normalize_std=False).tolist(), [2.0, -1.0, -1.0])
-
-
-def test_a_group_of_one_has_no_advantage_not_its_reward():
-    assert advantages([7.0]).tolist() == [0.0]
-    assert advantages([7.0], normalize_std=False).tolist() == [0.0]
 
 
 def test_equal_rewards_have_no_advantage():
@@ -43,13 +43,6 @@ def test_advantages_sum_to_zero_and_ignore_a_reward_shift(rewards, shift, normal
     torch.testing.assert_close(shifted, result, atol=1e-9, rtol=0)
 
 
-@given(rewards=REWARDS, data=st.data())
-def test_a_permutation_of_rewards_permutes_the_advantages(rewards, data):
-    order = data.draw(st.permutations(range(len(rewards))))
-    permuted = advantages([rewards[i] for i in order], eps=1e-3)
-    torch.testing.assert_close(permuted, advantages(rewards, eps=1e-3)[list(order)], atol=1e-9, rtol=0)
-
-
 @given(rewards=REWARDS, scale=st.floats(0.5, 20))
 def test_a_reward_scale_cancels_with_the_std_and_stays_without(rewards, scale):
     scaled = [reward * scale for reward in rewards]
@@ -57,36 +50,30 @@ def test_a_reward_scale_cancels_with_the_std_and_stays_without(rewards, scale):
         advantages(scaled, normalize_std=False), advantages(rewards, normalize_std=False) * scale, atol=1e-9, rtol=1e-9
     )
     if torch.tensor(rewards).std() > 0.01:
-        torch.testing.assert_close(advantages(scaled, eps=0.0), advantages(rewards, eps=0.0), atol=1e-7, rtol=1e-7)
+        torch.testing.assert_close(advantages(scaled, eps=1e-12), advantages(rewards, eps=1e-12), atol=1e-7, rtol=1e-7)
 
 
-NAN = float("nan")
-KINDS = {
-    "group": lambda rewards: group_relative_advantages(rewards, normalize_std=True, eps=1e-6),
-    "dr_grpo": lambda rewards: group_relative_advantages(rewards, normalize_std=False, eps=1e-6),
-    "mean": mean_baseline_advantages,
-    "rloo": rloo_advantages,
-    "opo": lambda rewards: opo_advantages(rewards, torch.arange(len(rewards)) % 4 + 1),
-}
-"""Those whose baseline is the rest of the group."""
+KINDS = {"group": {}, "dr_grpo": {"normalize_std": False}, "mean_baseline": {}, "rloo": {}, "opo": {}}
+"""Those whose baseline is the rest of the group, and their options."""
 
 
-def f64(values):
-    return torch.tensor(values, dtype=torch.float64)
+def of_kind(kind, rewards):
+    lengths = [place % 4 + 1 for place in range(len(rewards))] if kind == "opo" else None
+    return of("group" if kind == "dr_grpo" else kind, rewards, lengths=lengths, **KINDS[kind])
 
 
 def test_the_other_baselines_by_hand():
-    rewards = f64([3.0, 0.0, 0.0])
-    assert mean_baseline_advantages(rewards).tolist() == [2.0, -1.0, -1.0]
-    assert rloo_advantages(rewards).tolist() == [3.0, -1.5, -1.5]
+    rewards = [3.0, 0.0, 0.0]
+    assert of("mean_baseline", rewards).tolist() == [2.0, -1.0, -1.0]
+    assert of("rloo", rewards).tolist() == [3.0, -1.5, -1.5]
     # a baseline of (3 * 1 + 0 * 2 + 0 * 3) / 6
-    assert opo_advantages(rewards, torch.tensor([1, 2, 3])).tolist() == [2.5, -0.5, -0.5]
-    assert remax_advantages(rewards, 1.0).tolist() == [2.0, -1.0, -1.0]
+    assert of("opo", rewards, lengths=[1, 2, 3]).tolist() == [2.5, -0.5, -0.5]
+    assert of("remax", rewards, 1.0).tolist() == [2.0, -1.0, -1.0]
 
 
 @given(rewards=REWARDS)
 def test_rloo_is_the_mean_of_the_others_and_g_over_g_minus_one_of_grpo_without_std(rewards):
-    ours = rloo_advantages(f64(rewards))
+    ours = of("rloo", rewards)
     others = [reward - (sum(rewards) - reward) / (len(rewards) - 1) for reward in rewards]
     assert ours.tolist() == pytest.approx(others, abs=1e-9)
     scaled = advantages(rewards, normalize_std=False) * len(rewards) / (len(rewards) - 1)
@@ -96,7 +83,7 @@ def test_rloo_is_the_mean_of_the_others_and_g_over_g_minus_one_of_grpo_without_s
 @given(rewards=REWARDS, data=st.data())
 def test_opo_weighs_the_baseline_by_length(rewards, data):
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=len(rewards), max_size=len(rewards)))
-    ours = opo_advantages(f64(rewards), torch.tensor(lengths))
+    ours = of("opo", rewards, lengths=lengths)
     tokens = [reward for reward, length in zip(rewards, lengths, strict=True) for _ in range(length)]
     assert ours.tolist() == pytest.approx([reward - sum(tokens) / len(tokens) for reward in rewards], abs=1e-9)
     assert float((ours * torch.tensor(lengths)).sum()) == pytest.approx(0, abs=1e-8)
@@ -105,25 +92,47 @@ def test_opo_weighs_the_baseline_by_length(rewards, data):
 @pytest.mark.parametrize("kind", KINDS)
 @given(rewards=REWARDS, data=st.data())
 def test_an_abstention_changes_nobodys_advantage_and_has_none(kind, rewards, data):
-    of = KINDS[kind]
     place = len(rewards) if kind == "opo" else data.draw(st.integers(0, len(rewards)))
-    ours = of(f64([*rewards[:place], NAN, *rewards[place:]]))
+    ours = of_kind(kind, [*rewards[:place], NAN, *rewards[place:]])
     assert ours[place] == 0
-    torch.testing.assert_close(torch.cat([ours[:place], ours[place + 1 :]]), of(f64(rewards)))
+    torch.testing.assert_close(torch.cat([ours[:place], ours[place + 1 :]]), of_kind(kind, rewards))
 
 
 def test_opo_forgets_the_length_of_an_abstention_too():
-    ours = opo_advantages(f64([3.0, NAN, 0.0, 0.0]), torch.tensor([1, 90, 2, 3]))
+    ours = of("opo", [3.0, NAN, 0.0, 0.0], lengths=[1, 90, 2, 3])
     assert ours.tolist() == [2.5, 0.0, -0.5, -0.5]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rewards", [[], [5.0], [5.0, NAN], [NAN, NAN, NAN]])
 def test_fewer_than_two_scored_rollouts_have_no_advantage(kind, rewards):
-    assert KINDS[kind](f64(rewards)).tolist() == [0.0] * len(rewards)
+    assert of_kind(kind, rewards).tolist() == [0.0] * len(rewards)
 
 
 def test_abstentions_and_an_unscored_greedy_rollout_give_no_advantage_against_other_baselines():
-    assert remax_advantages(f64([2.0, NAN]), 1.0).tolist() == [1.0, 0.0]
-    assert remax_advantages(f64([2.0, 3.0]), NAN).tolist() == [0.0, 0.0]
-    assert opo_advantages(f64([2.0, 1.0]), torch.tensor([0, 0])).isfinite().all()
+    assert of("remax", [2.0, NAN], 1.0).tolist() == [1.0, 0.0]
+    assert of("remax", [2.0, 3.0], NAN).tolist() == [0.0, 0.0]
+    signals = signals_of([2.0, 1.0, 0.5], lengths=[0, 0, 0])
+    assert estimate("opo", signals).advantages.tolist() == []
+
+
+@given(values=REWARDS, absent=st.booleans())
+def test_whitening_gives_scored_tokens_mean_zero_and_variance_one_and_keeps_their_order(values, absent):
+    assume(max(values) - min(values) > 0.1)
+    signals = signals_of([*values, NAN] if absent else values)
+    plain = Estimate(advantages=signals.rewards.nan_to_num(0.0))
+    made = whitened(plain, signals).advantages
+    own = made[: len(values)]
+    assert float(own.mean()) == pytest.approx(0, abs=1e-9)
+    assert float(own.var(correction=1)) == pytest.approx(1, abs=1e-4)
+    assert (own.argsort(stable=True) == plain.advantages[: len(values)].argsort(stable=True)).all()
+    assert made[len(values) :].tolist() == [0.0] * absent
+
+
+def test_whitening_by_hand():
+    # mean 2, variance ((-2)^2 + 0 + 2^2) / 2 = 4
+    signals = signals_of([0.0, 2.0, 4.0])
+    made = whitened(Estimate(advantages=signals.rewards), signals).advantages
+    assert made.tolist() == pytest.approx([-1.0, 0.0, 1.0], abs=1e-8)
+    alone = signals_of([7.0, NAN])
+    assert whitened(Estimate(advantages=torch.tensor([7.0, 0.0])), alone).advantages.tolist() == [7.0, 0.0]

@@ -2,17 +2,19 @@
 
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
 
 from headrace.services.trainer.algorithms.own import import_function
 from headrace.services.trainer.algorithms.own_check import BatchShape, check_estimator, check_loss, made_signals
-from headrace.services.trainer.algorithms.parts.part import CRITIC, GREEDY, GROUP, NOTHING, OLD_LOGPROBS, REFERENCE
-from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.algorithms.registry import Need, build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import group_problem
 from headrace.wire.errors import ConfigError
+from tests.unit.services.trainer.builders import scored_group
+from tests.unit.services.trainer.step.test_updates import how, run
 
 SHAPE = BatchShape(groups=3, group_size=4, longest=9)
 HEAD = "import torch\nfrom headrace.services.trainer.algorithms.algorithm import Estimate, PolicyLoss\n"
@@ -162,10 +164,25 @@ def test_what_an_own_advantage_needs_is_what_it_gets(module):
     needs = ["critic", "reference", "greedy", "old_logprobs", "token_rewards"]
     used = table(advantage=f"{name}:estimate", needs=needs, anchor="proximal", kl_in="reward", kl_coef=0.1)
     assert used.needs_critic and used.needs_reference and used.greedy_last == 1
-    assert used.estimator.needs == CRITIC | REFERENCE | GREEDY | OLD_LOGPROBS
+    assert used.estimator.needs == Need.CRITIC | Need.REFERENCE | Need.GREEDY | Need.OLD_LOGPROBS
     check_advantage(f"{name}:estimate", needs=needs, anchor="proximal", kl_in="reward", kl_coef=0.1)
     with pytest.raises(ConfigError, match="AssertionError"):
         check_advantage(f"{name}:estimate")
+
+
+def test_an_own_advantage_reads_the_columns_of_its_prompts_row(module):
+    name = module("""
+        def estimate(signals):
+            hard = torch.tensor([row.get("difficulty", 1.0) for row in signals.columns], dtype=torch.float64)
+            of_rollouts = signals.rewards * hard.repeat_interleave(torch.tensor(signals.group_sizes))
+            return Estimate(advantages=of_rollouts.repeat_interleave(signals.lengths))
+    """)
+    check_advantage(f"{name}:estimate")
+    groups = [scored_group(index, rewards=[1, 0, 0, 1]) for index in range(2)]
+    prompts = [replace(one.group.prompt, columns={"difficulty": 2.0 + n}) for n, one in enumerate(groups)]
+    rows = [replace(one, group=replace(one.group, prompt=own)) for one, own in zip(groups, prompts, strict=True)]
+    _, outcome = run(how(advantage=f"{name}:estimate"), groups=rows)
+    assert outcome.advantages == pytest.approx((2, 0, 0, 2, 3, 0, 0, 3))
 
 
 def test_a_critic_must_be_told_what_to_learn(module):
@@ -190,14 +207,14 @@ def test_tables_that_cannot_work_are_refused(values, reason):
 
 
 def test_the_made_batch_has_the_shapes_that_break_functions():
-    signals = made_signals(GROUP, SHAPE, penalties=False)
+    signals = made_signals(Need.GROUP, SHAPE, penalties=False)
     assert signals.group_sizes == (4, 4, 4) and len(signals.rewards) == 12
     assert int(signals.lengths.max()) == 9 and int(signals.lengths[-1]) == 0
     assert len(set(signals.lengths.tolist())) > 3
     assert signals.rewards[:4].tolist() == [1.0] * 4 and len(set(signals.rewards[4:].tolist())) == 8
-    large = made_signals(NOTHING, BatchShape(groups=64, group_size=16, longest=1 << 20), penalties=False)
+    large = made_signals(Need.NOTHING, BatchShape(groups=64, group_size=16, longest=1 << 20), penalties=False)
     assert int(large.lengths.sum()) <= 1 << 20
-    alone = made_signals(NOTHING, BatchShape(groups=1, group_size=1, longest=5), penalties=False)
+    alone = made_signals(Need.NOTHING, BatchShape(groups=1, group_size=1, longest=5), penalties=False)
     assert alone.lengths.tolist() == [1] and alone.rewards.dtype == torch.float64
 
 

@@ -1,16 +1,10 @@
 import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.trainer.algorithms.losses.policy import (
-    clipped_policy_loss,
-    kl_penalty_policy_loss,
-    policy_gradient_loss,
-)
-from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, check_loss
+from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, check_loss, policy_loss
 
 UP, DOWN = math.log(2.0), math.log(0.5)
 
@@ -20,7 +14,7 @@ def f64(values):
 
 
 def loss(logprobs, old, advantages, low=0.2, high=0.28, **caps):
-    return clipped_policy_loss(f64(logprobs), f64(old), f64(advantages), clip_low=low, clip_high=high, **caps)
+    return policy_loss("ppo_clip", logprobs, old, advantages, clip_low=low, clip_high=high, **caps)
 
 
 def slow_clip(logprobs, old, advantages, clip_low, clip_high, dual_clip=0.0, ratio_cap=0.0):
@@ -63,22 +57,16 @@ def test_both_caps_by_hand_bound_only_the_bad_token_that_got_likelier():
     ratio_cap=st.sampled_from([0.0, 1.6, 4.0]),
 )
 def test_the_clip_equals_a_slow_obvious_version_with_its_gradient(rollouts, **values):
-    def flat_loss(logprobs, old, advantages, _lengths, **bound):
-        return clipped_policy_loss(logprobs, old, advantages, **bound)
-
-    check_loss(flat_loss, slow_clip, rollouts, **values)
+    check_loss("ppo_clip", slow_clip, rollouts, **values)
 
 
 @given(rollouts=TRAINED, coef=st.floats(0, 2))
 def test_the_kl_penalty_equals_a_slow_obvious_version_with_its_gradient(rollouts, coef):
-    def slow(logprobs, old, advantages, coef):
+    def slow(logprobs, old, advantages, penalty_coef):
         pairs = zip(logprobs, old, advantages, strict=True)
-        return [-(p - q).exp() * a + coef * ((p - q).exp() - 1 - (p - q)) for p, q, a in pairs]
+        return [-(p - q).exp() * a + penalty_coef * ((p - q).exp() - 1 - (p - q)) for p, q, a in pairs]
 
-    def flat_loss(logprobs, old, advantages, _lengths, coef):
-        return kl_penalty_policy_loss(logprobs, old, advantages, coef=coef)
-
-    check_loss(flat_loss, slow, rollouts, coef=coef)
+    check_loss("ppo_kl", slow, rollouts, penalty_coef=coef)
 
 
 @given(rollouts=TRAINED)
@@ -86,7 +74,7 @@ def test_the_policy_gradient_is_minus_the_advantage_on_or_off_policy(rollouts):
     def slow(logprobs, _old, advantages):
         return [-a * p for p, a in zip(logprobs, advantages, strict=True)]
 
-    result = check_loss(lambda p, q, a, _lengths: policy_gradient_loss(p, q, a), slow, rollouts)
+    result = check_loss("policy_gradient", slow, rollouts)
     assert not result.clipped.any()
 
 
@@ -95,31 +83,15 @@ def test_the_penalty_has_the_gradient_of_the_kl_to_the_old_policy_in_expectation
     old = torch.log_softmax(f64([0.5, 1.0, 0.0]), 0)
     policy = torch.log_softmax(logits, 0)
     exact = (old.exp() * (old - policy)).sum()
-    sampled = (old.exp() * kl_penalty_policy_loss(policy, old, torch.zeros_like(old), coef=1.0).per_token).sum()
+    sampled = (old.exp() * policy_loss("ppo_kl", policy, old, torch.zeros_like(old), penalty_coef=1.0).per_token).sum()
     torch.testing.assert_close(sampled, exact)
     ours, theirs = (torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (sampled, exact))
     torch.testing.assert_close(ours, theirs)
 
 
-def test_on_policy_every_gradient_is_that_of_reinforce():
-    advantages = f64([1.5, -0.5, 0.0])
-    for of in (
-        policy_gradient_loss,
-        lambda p, q, a: clipped_policy_loss(p, q, a, clip_low=0.2, clip_high=0.2, dual_clip=3.0),
-        lambda p, q, a: kl_penalty_policy_loss(p, q, a, coef=0.5),
-    ):
-        logprobs = f64([-1.0, -2.0, -0.5]).requires_grad_()
-        result = of(logprobs, logprobs.detach(), advantages)
-        result.per_token.sum().backward()
-        torch.testing.assert_close(logprobs.grad, -advantages)
-        assert not result.clipped.any()
-
-
 def test_clipped_and_capped_tokens_have_no_gradient_and_a_huge_ratio_stays_finite():
     logprobs = f64([-1.0, -1.0, -1.0]).requires_grad_()
-    result = clipped_policy_loss(
-        logprobs, f64([-2.0, -900.0, -3.0]), f64([1.0, -1.0, -1.0]), clip_low=0.2, clip_high=0.2, dual_clip=3.0
-    )
+    result = loss(logprobs, [-2.0, -900.0, -3.0], [1.0, -1.0, -1.0], high=0.2, dual_clip=3.0)
     result.per_token.sum().backward()
     assert logprobs.grad.tolist() == [0.0, 0.0, 0.0]
     assert result.clipped.all()
@@ -128,13 +100,6 @@ def test_clipped_and_capped_tokens_have_no_gradient_and_a_huge_ratio_stays_finit
 
 def test_no_gradient_reaches_the_anchor_or_the_advantages():
     old, advantages = f64([-1.5]).requires_grad_(), f64([1.0]).requires_grad_()
-    result = clipped_policy_loss(f64([-1.4]).requires_grad_(), old, advantages, clip_low=0.2, clip_high=0.2)
+    result = loss(f64([-1.4]).requires_grad_(), old, advantages)
     result.per_token.sum().backward()
     assert old.grad is None and advantages.grad is None
-
-
-def test_caps_that_would_cut_unchanged_tokens_are_refused():
-    with pytest.raises(ValueError, match="dual_clip"):
-        loss([0.0], [0.0], [1.0], dual_clip=1.0)
-    with pytest.raises(ValueError, match="ratio_cap"):
-        loss([0.0], [0.0], [1.0], ratio_cap=1.2)

@@ -1,23 +1,25 @@
 import math
+import typing
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.services.trainer.algorithms.advantages.baselines import online_dpo
 from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate
-from headrace.services.trainer.algorithms.losses.policy import clipped_policy_loss, policy_gradient_loss
 from headrace.services.trainer.algorithms.losses.preference import (
-    PREFERENCE_LOSSES,
-    online_pair_advantages,
     preference_loss,
     reward_model_loss,
 )
-from headrace.services.trainer.algorithms.segments import segment_sum, spread
-from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, flat, numbers
+from headrace.services.trainer.algorithms.names import PreferenceKind
+from headrace.services.trainer.algorithms.options import PreferenceStrength
+from headrace.services.trainer.algorithms.segments import segment_sum
+from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, flat, numbers, policy_loss, signals_of
 
 PAIRS = st.lists(st.tuples(*[numbers(-9, 0)] * 4), min_size=1, max_size=6)
 NAN = float("nan")
+PREFERENCE_LOSSES = typing.get_args(PreferenceKind)
 
 
 def f64(values):
@@ -82,18 +84,6 @@ def test_the_robust_loss_under_flipped_labels_is_dpo_in_the_mean(pairs, share):
     torch.testing.assert_close(noisy, preference_loss(w, x, rw, rx, beta=0.3, kind="dpo"))
 
 
-def test_settings_that_make_no_sense_are_refused():
-    same = [f64([-3.0])] * 4
-    for wrong, reason in (
-        ({"kind": "kto"}, "kto"),
-        ({"beta": 0.0}, "beta"),
-        ({"kind": "robust", "label_smoothing": 0.5}, "below 0.5"),
-        ({"kind": "dpo", "label_smoothing": 0.1}, "no part in 'dpo'"),
-    ):
-        with pytest.raises(ValueError, match=reason):
-            preference_loss(*same, **{"beta": 0.1, "kind": "dpo", **wrong})
-
-
 def test_the_reward_models_loss_by_hand():
     chosen, rejected = f64([1.0, 0.0]), f64([0.0, 0.0])
     torch.testing.assert_close(reward_model_loss(chosen, rejected), f64([math.log1p(math.exp(-1.0)), math.log(2)]))
@@ -111,20 +101,24 @@ def test_without_centering_only_the_difference_counts_and_a_far_pair_stays_finit
     assert reward_model_loss(f64([-1e4]), f64([1e4])).isfinite().all()
 
 
+def pairs_of(rewards, policy, reference, beta, sizes=None, lengths=None):
+    """Advantages of tokens; each rollout has one where no lengths are given."""
+    signals = signals_of(rewards, sizes, lengths, old=policy, reference=reference)
+    return online_dpo(signals, PreferenceStrength(beta=beta)).advantages
+
+
 def test_online_pairs_by_hand():
     policy, reference = f64([-5.0, -7.0, -6.0]), f64([-6.0, -6.0, -6.0])
-    # best 1, worst 2: D = (-7 + 6) - 0 = -1; 0.5 sigmoid(0.5)
-    pull = 0.5 / (1 + math.exp(-0.5))
-    made = online_pair_advantages(f64([0.2, 0.9, 0.1]), policy, reference, beta=0.5)
-    torch.testing.assert_close(made, f64([0.0, pull, -pull]))
-    tied = online_pair_advantages(f64([0.9, 0.9, 0.1]), reference, reference, beta=0.5)
-    torch.testing.assert_close(tied, f64([0.25, 0.0, -0.25]))
+    # best 1, worst 2: D = (-7 + 6) - 0 = -1; 0.5 sigmoid(0.5); times the mean size of a group
+    pull = 3 * 0.5 / (1 + math.exp(-0.5))
+    torch.testing.assert_close(pairs_of([0.2, 0.9, 0.1], policy, reference, 0.5), f64([0.0, pull, -pull]))
+    torch.testing.assert_close(pairs_of([0.9, 0.9, 0.1], reference, reference, 0.5), 3 * f64([0.25, 0.0, -0.25]))
 
 
 @pytest.mark.parametrize("rewards", [[], [1.0], [0.5, 0.5, 0.5], [NAN, 1.0], [NAN, NAN], [0.5, NAN, 0.5]])
 def test_groups_without_an_order_are_no_pair(rewards):
     zeros = torch.zeros(len(rewards), dtype=torch.float64)
-    assert online_pair_advantages(f64(rewards), zeros, zeros, beta=0.1).tolist() == zeros.tolist()
+    assert pairs_of(rewards, zeros, zeros, 0.1).tolist() == zeros.tolist()
 
 
 GROUP = st.lists(st.lists(st.tuples(LOGPROBS, LOGPROBS), min_size=1, max_size=4), min_size=2, max_size=5)
@@ -136,23 +130,19 @@ def test_the_policy_gradient_on_online_pairs_is_dpos_exact_gradient(groups, beta
     tokens, references, lengths = flat([rollout for group in groups for rollout in group], 2)
     tokens.requires_grad_()
     policy, reference = (segment_sum(x, lengths) for x in (tokens, references))
-    advantages, chosen, rejected, start = [], [], [], 0
+    rewards, chosen, rejected = [], [], []
     for group in groups:
-        part = slice(start, start + len(group))
-        rewards = f64(data.draw(st.permutations(range(len(group)))))
-        advantages.append(online_pair_advantages(rewards, policy.detach()[part], reference[part], beta=beta))
-        chosen.append(start + int(rewards.argmax()))
-        rejected.append(start + int(rewards.argmin()))
-        start += len(group)
-    of_tokens = spread(torch.cat(advantages), lengths)
-    counts = StepCounts(tokens=len(tokens), rollouts=len(groups), norm_length=1)
+        ranks = data.draw(st.permutations(range(len(group))))
+        chosen.append(len(rewards) + ranks.index(max(ranks)))
+        rejected.append(len(rewards) + ranks.index(0))
+        rewards += ranks
+    of_tokens = pairs_of(rewards, tokens.detach(), references, beta, [len(group) for group in groups], lengths)
+    counts = StepCounts(tokens=len(tokens), rollouts=len(lengths), norm_length=1)
     dpo = preference_loss(
         policy[chosen], policy[rejected], reference[chosen], reference[rejected], beta=beta, kind="dpo"
     ).mean()
     exact = torch.autograd.grad(dpo, tokens, retain_graph=True)[0]
-    for result in (
-        policy_gradient_loss(tokens, tokens.detach(), of_tokens),
-        clipped_policy_loss(tokens, tokens.detach(), of_tokens, clip_low=0.2, clip_high=0.2),
-    ):
+    for name in ("policy_gradient", "ppo_clip"):
+        result = policy_loss(name, tokens, tokens.detach(), of_tokens, lengths)
         loss = aggregate(result.per_token, lengths, mode="seq-mean-token-sum", counts=counts)
         torch.testing.assert_close(torch.autograd.grad(loss, tokens, retain_graph=True)[0], exact)

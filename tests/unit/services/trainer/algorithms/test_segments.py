@@ -8,7 +8,6 @@ from headrace.services.trainer.algorithms.segments import (
     carry_back,
     is_last,
     last_tokens,
-    segment_max,
     segment_mean,
     segment_sum,
     spread,
@@ -23,7 +22,6 @@ def test_by_hand_with_empty_rollouts_in_between():
     values = torch.tensor([1.0, 2.0, -6.0, 4.0])
     assert segment_sum(values, lengths).tolist() == [0, -3, 0, 4]
     assert segment_mean(values, lengths).tolist() == [0, -1, 0, 4]
-    assert segment_max(values, lengths).tolist() == [0, 2, 0, 4]
     assert spread(torch.tensor([9.0, 1.0, 8.0, 2.0]), lengths).tolist() == [1, 1, 1, 2]
     assert last_tokens(lengths).tolist() == [2, 3]
     assert is_last(lengths, 4).tolist() == [False, False, True, True]
@@ -34,18 +32,17 @@ def test_by_hand_with_empty_rollouts_in_between():
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0]])
 def test_no_tokens_at_all_give_zeros(lengths):
     nothing, lengths = torch.zeros(0), torch.tensor(lengths, dtype=torch.int64)
-    for of in (segment_sum, segment_mean, segment_max):
+    for of in (segment_sum, segment_mean):
         assert of(nothing, lengths).tolist() == [0.0] * len(lengths)
     assert carry_back(nothing, nothing, torch.zeros(len(lengths)), lengths).tolist() == []
 
 
 @given(rollouts=VALUES)
-def test_sums_means_and_maxima_are_those_of_each_rollout_alone(rollouts):
+def test_sums_and_means_are_those_of_each_rollout_alone(rollouts):
     values, _, lengths = flat(rollouts, 2)
     for of, slow in (
         (segment_sum, sum),
         (segment_mean, lambda x: sum(x) / max(len(x), 1)),
-        (segment_max, lambda x: max(x, default=0)),
     ):
         expected = [float(slow([token[0] for token in rollout])) for rollout in rollouts]
         assert of(values, lengths).tolist() == pytest.approx(expected, abs=1e-12)

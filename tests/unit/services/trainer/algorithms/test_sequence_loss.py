@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.services.trainer.algorithms.losses.sequence import gspo_loss, gspo_token_loss, sequence_ratios
-from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, check_loss, flat
+from headrace.services.trainer.algorithms.losses.sequence import sequence_ratios
+from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, check_loss, flat, policy_loss
 
 CLIPS = {"clip_low": st.sampled_from([3e-4, 0.2]), "clip_high": st.sampled_from([4e-4, 0.28])}
 
@@ -47,7 +47,7 @@ def test_by_hand_the_ratio_is_the_geometric_mean():
     lengths = torch.tensor([2, 1, 0])
     ratios = sequence_ratios(logprobs, old, lengths)
     torch.testing.assert_close(ratios, f64([math.sqrt(2), 0.5, 1.0]))
-    result = gspo_loss(logprobs, old, f64([1.0, 1.0, 1.0]), lengths, clip_low=0.2, clip_high=0.28)
+    result = policy_loss("gspo", logprobs, old, f64([1.0, 1.0, 1.0]), lengths, clip_low=0.2, clip_high=0.28)
     torch.testing.assert_close(result.per_token, f64([-1.28, -1.28, -0.5]))
     assert result.clipped.tolist() == [True, True, False]
 
@@ -55,13 +55,13 @@ def test_by_hand_the_ratio_is_the_geometric_mean():
 @settings(max_examples=40)
 @given(rollouts=TRAINED, **CLIPS)
 def test_gspo_equals_a_slow_obvious_version_with_its_gradient(rollouts, **clips):
-    check_loss(gspo_loss, slow_gspo, rollouts, **clips)
+    check_loss("gspo", slow_gspo, rollouts, **clips)
 
 
 @settings(max_examples=40)
 @given(rollouts=TRAINED, **CLIPS)
 def test_gspo_token_equals_a_slow_obvious_version_with_its_gradient(rollouts, **clips):
-    check_loss(gspo_token_loss, slow_gspo_token, rollouts, **clips)
+    check_loss("gspo_token", slow_gspo_token, rollouts, **clips)
 
 
 @settings(max_examples=40)
@@ -71,7 +71,7 @@ def test_gspo_token_is_gspo_where_a_rollouts_advantages_are_all_the_same(rollout
     logprobs, old, advantages, lengths = flat(alike, 3)
     logprobs.requires_grad_()
     weights = (torch.arange(len(lengths)) + 1.0).double().repeat_interleave(lengths)
-    one, other = (of(logprobs, old, advantages, lengths, **clips) for of in (gspo_loss, gspo_token_loss))
+    one, other = (policy_loss(name, logprobs, old, advantages, lengths, **clips) for name in ("gspo", "gspo_token"))
     torch.testing.assert_close(one.per_token, other.per_token)
     assert one.clipped.tolist() == other.clipped.tolist()
     gradients = [
@@ -84,7 +84,11 @@ def test_gspo_token_is_gspo_where_a_rollouts_advantages_are_all_the_same(rollout
 def test_a_rollouts_drift_never_touches_its_neighbour():
     lengths = torch.tensor([2, 2])
     old = f64([-1.0, -1, -1, -1])
-    near = gspo_loss(f64([-1.0, -1, -1, -1]), old, torch.ones_like(old), lengths, clip_low=3e-4, clip_high=4e-4)
-    far = gspo_loss(f64([-1.0, -1, -9, -9]), old, torch.ones_like(old), lengths, clip_low=3e-4, clip_high=4e-4)
+    near = policy_loss(
+        "gspo", f64([-1.0, -1, -1, -1]), old, torch.ones_like(old), lengths, clip_low=3e-4, clip_high=4e-4
+    )
+    far = policy_loss(
+        "gspo", f64([-1.0, -1, -9, -9]), old, torch.ones_like(old), lengths, clip_low=3e-4, clip_high=4e-4
+    )
     assert near.per_token[:2].tolist() == far.per_token[:2].tolist()
     assert near.per_token[2] != far.per_token[2]

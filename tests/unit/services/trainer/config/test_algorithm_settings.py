@@ -3,13 +3,13 @@ import typing
 import pytest
 from pydantic import ValidationError
 
-from headrace.services.trainer.algorithms.correction import REJECTIONS
-from headrace.services.trainer.algorithms.names import KL_ESTIMATORS, OUTSIDE, WEIGHTS
-from headrace.services.trainer.algorithms.parts.part import ADVANTAGES, POLICY_LOSSES
+from headrace.services.trainer.algorithms.names import KL_ESTIMATORS
+from headrace.services.trainer.algorithms.options import CorrectionTable
 from headrace.services.trainer.algorithms.recipes import recipes
-from headrace.services.trainer.algorithms.registry import build_algorithm
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CorrectionTable, CriticTable
+from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, build_algorithm
+from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import critic_problem
+from headrace.services.trainer.config.keys import CriticTable
 
 NAMES = [
     "ppo",
@@ -61,9 +61,6 @@ def test_a_part_that_does_not_exist_is_refused_with_those_that_do():
         with pytest.raises(ValidationError, match=f"{key} 'grup' is not one of {', '.join(declared)}"):
             table(**{key: "grup"})
     assert literals(AlgorithmTable, "kl_estimator") == set(KL_ESTIMATORS)
-    assert literals(CorrectionTable, "weight") == set(WEIGHTS)
-    assert literals(CorrectionTable, "outside") == set(OUTSIDE)
-    assert literals(CorrectionTable, "reject") <= set(REJECTIONS)
 
 
 def test_a_key_of_the_correction_leaves_the_recipes_preset():

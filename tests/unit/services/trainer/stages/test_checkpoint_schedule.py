@@ -7,7 +7,6 @@ import torch
 from prometheus_client import REGISTRY
 
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
-from headrace.services.trainer.durability.failpoints import Failpoints
 from headrace.services.trainer.learner.learner import Saved
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
@@ -48,7 +47,7 @@ def keep(tmp_path):
         ledgers.append(ledger)
         store = CheckpointStore(tmp_path / "checkpoints", keep=2)
         reporter = Reporter(None, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)
-        return CheckpointSchedule(settings, store, Models(during), ledger, reporter, Failpoints()), ledger
+        return CheckpointSchedule(settings, store, Models(during), ledger, reporter), ledger
 
     yield make
     for ledger in ledgers:

@@ -37,13 +37,13 @@ def without_rollout(group, *members):
 
 def step_of(groups, name, **table):
     """Gradients of policy and critic, and what the step told, of one whole step."""
-    recipe = how(name=name, **table)
+    config = how(name=name, **table)
     used = policy()
-    critic = value_model() if recipe.table.needs_critic else None
-    frozen = reference() if recipe.table.needs_reference else None
-    rates = Rates(policy=1e-3, critic=1e-3, kl_coef=recipe.table.kl_coef)
-    actors = StepModels(policy=used, critic=critic, reference=frozen)
-    outcome = train_step(actors, assemble(groups, version=0), recipe, rates)
+    critic = value_model() if config.table.needs_critic else None
+    frozen = reference() if config.table.needs_reference else None
+    rates = Rates(policy=1e-3, critic=1e-3, kl_coef=config.table.kl_coef)
+    models = StepModels(policy=used, critic=critic, reference=frozen)
+    outcome = train_step(models, assemble(groups, version=0), config, rates)
     return used.gradients, [] if critic is None else critic.gradients, outcome
 
 

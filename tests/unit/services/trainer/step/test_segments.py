@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headrace.services.trainer.algorithms.aggregation import AGGREGATIONS
+from headrace.services.trainer.algorithms.names import AGGREGATIONS
 from headrace.services.trainer.step.batch import assemble, batch_metrics, micro_batch
 from headrace.wire.contracts import (
     EnvironmentTask,
@@ -25,7 +25,7 @@ from headrace.wire.contracts import (
     rollout_id,
 )
 from tests.unit.services.trainer.builders import VOCAB, tiny_model
-from tests.unit.services.trainer.step.test_step import gradient_and_loss, recipe
+from tests.unit.services.trainer.step.test_step import config, gradient_and_loss
 
 
 def episode(draw: np.random.Generator, name: str) -> Rollout:
@@ -118,7 +118,7 @@ def _logprobs(model: torch.nn.Module, scored: ScoredGroup, rollout: Rollout) -> 
 
 @pytest.mark.parametrize("mode", AGGREGATIONS)
 def test_loss_and_gradient_equal_a_plain_pass_over_each_segment(mode: str) -> None:
-    gradient, loss = gradient_and_loss(recipe(aggregation=mode), groups=GROUPS)
+    gradient, loss = gradient_and_loss(config(aggregation=mode), groups=GROUPS)
     model = tiny_model().double()
     expected = plain_loss(model, mode)
     expected.backward()
@@ -129,8 +129,8 @@ def test_loss_and_gradient_equal_a_plain_pass_over_each_segment(mode: str) -> No
 
 @pytest.mark.parametrize("budget", [1, 30, 70])
 def test_the_gradient_is_the_same_for_any_micro_batch_size(budget: int) -> None:
-    whole, loss = gradient_and_loss(recipe(), groups=GROUPS)
-    split, split_loss = gradient_and_loss(recipe(micro_batch_tokens=budget), groups=GROUPS)
+    whole, loss = gradient_and_loss(config(), groups=GROUPS)
+    split, split_loss = gradient_and_loss(config(micro_batch_tokens=budget), groups=GROUPS)
     assert split_loss == pytest.approx(loss, rel=1e-9)
     for name, found in split.items():
         torch.testing.assert_close(found, whole[name], rtol=1e-8, atol=1e-11)

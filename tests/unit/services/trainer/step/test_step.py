@@ -4,10 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headrace.services.trainer.algorithms.aggregation import AGGREGATIONS
+from headrace.services.trainer.algorithms.names import AGGREGATIONS
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.step.batch import assemble, batch_metrics
@@ -19,7 +20,7 @@ from tests.unit.services.trainer.builders import scored_group, tiny_folder, tiny
 GROUPS = [scored_group(index, temperature=0.5 + 0.25 * index) for index in range(4)]
 
 
-def recipe(*, micro_batch_tokens=10_000, critic=None, **table):
+def config(*, micro_batch_tokens=10_000, critic=None, **table):
     values = AlgorithmTable.model_validate({"clip_high": 0.28, "aggregation": "token-mean", **table})
     return StepConfig(
         algorithm=build_algorithm(values),
@@ -32,9 +33,9 @@ def recipe(*, micro_batch_tokens=10_000, critic=None, **table):
 
 
 def train_step(used, batch, how, *, learning_rate, reference=None, critic=None, interrupted=lambda: False, **rates):
-    actors = StepModels(policy=used, critic=critic, reference=reference)
+    models = StepModels(policy=used, critic=critic, reference=reference)
     values = Rates(policy=learning_rate, kl_coef=how.table.kl_coef, **rates)
-    return step(actors, batch, how, values, interrupted=interrupted)
+    return step(models, batch, how, values, interrupted=interrupted)
 
 
 def backend(seed=0, dtype=torch.float32, **kwargs):
@@ -96,7 +97,7 @@ def plain_loss(model, groups, mode, *, clip_low=0.2, clip_high=0.28, kl_coef=0.0
 
 @pytest.mark.parametrize("mode", AGGREGATIONS)
 def test_loss_and_gradient_equal_a_plain_hugging_face_implementation(mode):
-    gradient, loss = gradient_and_loss(recipe(aggregation=mode))
+    gradient, loss = gradient_and_loss(config(aggregation=mode))
     model = tiny_model().double()
     expected = plain_loss(model, GROUPS, mode)
     expected.backward()
@@ -108,7 +109,7 @@ def test_loss_and_gradient_equal_a_plain_hugging_face_implementation(mode):
 def test_the_kl_to_a_reference_is_part_of_the_loss():
     other = tiny_model(seed=7).double()
     reference = Policy(other, forward_dtype=torch.float64)
-    _, loss = gradient_and_loss(recipe(kl_coef=0.3), reference=reference)
+    _, loss = gradient_and_loss(config(kl_coef=0.3), reference=reference)
     expected = plain_loss(tiny_model().double(), GROUPS, "token-mean", kl_coef=0.3, reference=other)
     assert loss == pytest.approx(expected.item(), rel=1e-6)
 
@@ -116,8 +117,8 @@ def test_the_kl_to_a_reference_is_part_of_the_loss():
 @pytest.mark.parametrize("mode", AGGREGATIONS)
 @pytest.mark.parametrize("budget", [1, 25, 60])
 def test_the_whole_steps_gradient_is_the_same_for_any_micro_batch_size(mode, budget):
-    whole, loss = gradient_and_loss(recipe(aggregation=mode))
-    split, split_loss = gradient_and_loss(recipe(aggregation=mode, micro_batch_tokens=budget))
+    whole, loss = gradient_and_loss(config(aggregation=mode))
+    split, split_loss = gradient_and_loss(config(aggregation=mode, micro_batch_tokens=budget))
     assert split_loss == pytest.approx(loss, rel=1e-9)
     for name in whole:
         torch.testing.assert_close(split[name], whole[name], rtol=1e-7, atol=1e-11)
@@ -135,12 +136,12 @@ def test_the_logprob_gap_is_that_of_current_tokens_only():
                 torch.log_softmax(logits, -1).gather(1, torch.tensor(rollout.token_ids).long()[:, None]).squeeze(1)
             )
     honest = scored_group(1, version=3, logprobs=[lp.numpy() for lp in exact])
-    outcome = train_step(backend(), assemble([honest, old], version=3), recipe(), learning_rate=0.0)
+    outcome = train_step(backend(), assemble([honest, old], version=3), config(), learning_rate=0.0)
     assert outcome.metrics["logprob_gap_max"] < 1e-5
     assert outcome.metrics["logprob_gap_tokens"] == sum(len(r.token_ids) for r in honest.group.rollouts)
-    lying = train_step(backend(), assemble([current, old], version=3), recipe(), learning_rate=0.0)
+    lying = train_step(backend(), assemble([current, old], version=3), config(), learning_rate=0.0)
     assert lying.metrics["logprob_gap_max"] > 1e-3
-    stale = train_step(backend(), assemble([old], version=3), recipe(), learning_rate=0.0)
+    stale = train_step(backend(), assemble([old], version=3), config(), learning_rate=0.0)
     assert stale.metrics["logprob_gap_tokens"] == 0
     assert not {"logprob_gap_max", "logprob_gap_mean"} & stale.metrics.keys(), "nothing was compared"
 
@@ -148,8 +149,8 @@ def test_the_logprob_gap_is_that_of_current_tokens_only():
 def test_one_step_moves_probability_to_what_was_rewarded():
     groups = [scored_group(0, rewards=[1, 0, 0, 0])]
     used = backend()
-    before = train_step(used, assemble(groups, version=0), recipe(), learning_rate=1e-2)
-    after = train_step(used, assemble(groups, version=0), recipe(), learning_rate=1e-2)
+    before = train_step(used, assemble(groups, version=0), config(), learning_rate=1e-2)
+    after = train_step(used, assemble(groups, version=0), config(), learning_rate=1e-2)
     assert after.metrics["loss"] < before.metrics["loss"]
     assert before.advantages[0] > 0 > before.advantages[1]
 
@@ -159,7 +160,7 @@ def test_two_identical_steps_end_in_identical_bits():
     for _ in range(2):
         used = backend()
         for _ in range(2):
-            train_step(used, assemble(GROUPS, version=0), recipe(micro_batch_tokens=40), learning_rate=1e-3)
+            train_step(used, assemble(GROUPS, version=0), config(micro_batch_tokens=40), learning_rate=1e-3)
         states.append(dict(used.named_weights()))
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
@@ -172,7 +173,7 @@ def test_an_interrupted_step_changes_nothing():
         train_step(
             used,
             assemble(GROUPS, version=0),
-            recipe(micro_batch_tokens=20),
+            config(micro_batch_tokens=20),
             learning_rate=1.0,
             interrupted=lambda: next(calls),
         )
@@ -185,15 +186,15 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
     with torch.no_grad():
         next(iter(used.module.named_weights()))[1][5] = math.nan
     before = {name: weight.clone() for name, weight in used.named_weights()}
-    outcome = train_step(used, assemble(GROUPS, version=0), recipe(), learning_rate=1.0)
+    outcome = train_step(used, assemble(GROUPS, version=0), config(), learning_rate=1.0)
     assert outcome.metrics["skipped"] == 1.0
     assert all(torch.equal(before[n].nan_to_num(), w.nan_to_num()) for n, w in used.named_weights())
 
 
 def test_bfloat16_forward_keeps_float32_master_weights_and_a_like_loss():
     low = backend(dtype=torch.bfloat16)
-    outcome = train_step(low, assemble(GROUPS, version=0), recipe(), learning_rate=1e-4)
-    exact = train_step(backend(), assemble(GROUPS, version=0), recipe(), learning_rate=1e-4)
+    outcome = train_step(low, assemble(GROUPS, version=0), config(), learning_rate=1e-4)
+    exact = train_step(backend(), assemble(GROUPS, version=0), config(), learning_rate=1e-4)
     assert all(weight.dtype == torch.float32 for _, weight in low.named_weights())
     assert outcome.metrics["loss"] == pytest.approx(exact.metrics["loss"], abs=0.02)
 
@@ -201,7 +202,7 @@ def test_bfloat16_forward_keeps_float32_master_weights_and_a_like_loss():
 def test_untied_heads_are_trained_too():
     used = backend(tied=False)
     before = {name: weight.clone() for name, weight in used.named_weights()}
-    train_step(used, assemble(GROUPS, version=0), recipe(), learning_rate=1e-2)
+    train_step(used, assemble(GROUPS, version=0), config(), learning_rate=1e-2)
     assert "lm_head.weight" in before
     assert all(not torch.equal(before[name], weight) for name, weight in used.named_weights())
 
@@ -229,7 +230,7 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
             gradient_checkpointing=checkpointing,
         )
         tap = GradientTap(policy, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
-        train_step(tap, assemble(GROUPS, version=0), recipe(), learning_rate=0.0)
+        train_step(tap, assemble(GROUPS, version=0), config(), learning_rate=0.0)
         gradients.append(tap.gradient)
     for name in gradients[0]:
         torch.testing.assert_close(gradients[0][name], gradients[1][name])

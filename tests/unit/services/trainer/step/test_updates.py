@@ -11,7 +11,8 @@ import torch
 from headrace.services.trainer.algorithms.recipes import recipes
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
-from headrace.services.trainer.config.algorithm import AlgorithmTable, CriticTable
+from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.model.model import Policy, ValueModel
 from headrace.services.trainer.step.batch import assemble
@@ -61,11 +62,11 @@ def reference(seed=7):
     return torch.no_grad()(module.forward)
 
 
-def run(recipe, *, groups=GROUPS, version=0, critic=None, critic_lr=0.0, used=None, frozen=None, **rates):
+def run(config, *, groups=GROUPS, version=0, critic=None, critic_lr=0.0, used=None, frozen=None, **rates):
     used = used or policy()
-    values = Rates(**{"policy": 0.0, "critic": critic_lr, "kl_coef": recipe.table.kl_coef, **rates})
-    actors = StepModels(policy=used, critic=critic, reference=frozen)
-    return used, train_step(actors, assemble(groups, version=version), recipe, values)
+    values = Rates(**{"policy": 0.0, "critic": critic_lr, "kl_coef": config.table.kl_coef, **rates})
+    models = StepModels(policy=used, critic=critic, reference=frozen)
+    return used, train_step(models, assemble(groups, version=version), config, values)
 
 
 def assert_same(left, right, **tolerance):
@@ -81,17 +82,17 @@ def rollout_logprobs(model, prompt, rollout):
 
 @pytest.mark.parametrize("name", recipes())
 def test_every_algorithm_makes_a_finite_step_that_moves_the_policy(name):
-    recipe = how(name=name)
+    config = how(name=name)
     torch.manual_seed(0)
     used = policy()
     before = {key: weight.clone() for key, weight in used.named_weights()}
-    critic = value_model() if recipe.table.needs_critic else None
-    frozen = reference() if recipe.table.needs_reference else None
-    greedy = recipe.table.greedy_last
+    critic = value_model() if config.table.needs_critic else None
+    frozen = reference() if config.table.needs_reference else None
+    greedy = config.table.greedy_last
     groups = [with_greedy(group) for group in GROUPS] if greedy else GROUPS
-    _, outcome = run(recipe, groups=groups, used=used, critic=critic, frozen=frozen, policy=1e-3)
+    _, outcome = run(config, groups=groups, used=used, critic=critic, frozen=frozen, policy=1e-3)
     assert all(math.isfinite(value) for value in outcome.metrics.values())
-    assert outcome.metrics["updates"] == recipe.updates
+    assert outcome.metrics["updates"] == config.updates
     assert len(outcome.advantages) == 4 * (4 - greedy)
     assert any(not torch.equal(before[key], weight) for key, weight in used.named_weights())
 
@@ -137,8 +138,8 @@ def test_masked_tokens_are_context_and_nothing_else():
         logprobs = np.where(mask, rollout.logprobs, 0).astype(np.float32)
         rollouts.append(dataclasses.replace(rollout, loss_mask=mask, logprobs=logprobs))
     masked = dataclasses.replace(scored, group=dataclasses.replace(scored.group, rollouts=tuple(rollouts)))
-    recipe = how(name="reinforce", whiten=False, correction={"preset": "none"})
-    used, outcome = run(recipe, groups=[masked])
+    config = how(name="reinforce", whiten=False, correction={"preset": "none"})
+    used, outcome = run(config, groups=[masked])
     model = tiny_model(0).double()
     prompt = scored.group.prompt
     kept = torch.from_numpy(rollouts[0].loss_mask)
@@ -174,16 +175,16 @@ MASKED = [
 def test_a_token_over_the_bound_is_in_no_loss_kl_entropy_or_length(table, rates):
     """Whatever the engine says of it, and whatever the reference: nothing of the step depends on it but the context."""
     groups = [scored_group(1, version=3, rewards=[1, 0, 0, 1]), half_old(scored_group(2, rewards=[1, 0, 0, 1]))]
-    recipe = dataclasses.replace(how(**table), most_lag=1)
-    frozen = reference() if recipe.table.needs_reference else None
-    used, outcome = run(recipe, groups=groups, version=3, frozen=frozen, **rates)
+    config = dataclasses.replace(how(**table), most_lag=1)
+    frozen = reference() if config.table.needs_reference else None
+    used, outcome = run(config, groups=groups, version=3, frozen=frozen, **rates)
     told = [groups[0], with_old_logprobs(groups[1], -7.0)]
-    again, other = run(recipe, groups=told, version=3, frozen=frozen, **rates)
+    again, other = run(config, groups=told, version=3, frozen=frozen, **rates)
     assert_same(used.gradients[0], again.gradients[0])
     for key in ("loss", "kl", "entropy", "kept_share"):
         assert outcome.metrics[key] == pytest.approx(other.metrics[key], rel=1e-9)
     # Without the bound the same change is felt.
-    free = dataclasses.replace(recipe, most_lag=UNBOUNDED)
+    free = dataclasses.replace(config, most_lag=UNBOUNDED)
     assert (
         run(free, groups=groups, version=3, frozen=frozen, **rates)[1].metrics["loss"]
         != run(free, groups=told, version=3, frozen=frozen, **rates)[1].metrics["loss"]
@@ -203,17 +204,17 @@ def test_masking_by_the_bound_is_masking_by_age_and_rewards_count_whole():
 def test_a_critic_does_not_learn_from_tokens_over_the_bound():
     young, old = scored_group(1, version=3, rewards=[1, 0, 0, 1]), scored_group(2, version=1, rewards=[0, 0, 0, 1])
     masked, alone = value_model(), value_model()
-    recipe = how(name="ppo")
-    run(dataclasses.replace(recipe, most_lag=1), groups=[young, old], version=3, critic=masked, frozen=reference())
-    run(recipe, groups=[young], version=3, critic=alone, frozen=reference())
+    config = how(name="ppo")
+    run(dataclasses.replace(config, most_lag=1), groups=[young, old], version=3, critic=masked, frozen=reference())
+    run(config, groups=[young], version=3, critic=alone, frozen=reference())
     assert_same(masked.gradients[0], alone.gradients[0])
 
 
 def test_a_batch_whose_tokens_are_all_over_the_bound_is_skipped():
     used, critic = policy(), value_model()
     before = {name: weight.clone() for name, weight in [*used.named_weights(), *critic.named_weights()]}
-    recipe = dataclasses.replace(how(name="ppo"), most_lag=1)
-    _, outcome = run(recipe, version=2, used=used, critic=critic, critic_lr=1.0, policy=1.0, frozen=reference())
+    config = dataclasses.replace(how(name="ppo"), most_lag=1)
+    _, outcome = run(config, version=2, used=used, critic=critic, critic_lr=1.0, policy=1.0, frozen=reference())
     assert outcome.metrics["skipped"] == 1 and outcome.metrics["kept_share"] == 0
     after = dict([*used.named_weights(), *critic.named_weights()])
     assert all(torch.equal(before[name], weight) for name, weight in after.items())
@@ -254,8 +255,8 @@ def test_a_batch_without_a_trained_token_changes_nothing():
 
 
 def test_epochs_and_minibatches_give_as_many_updates_and_each_group_once_an_epoch():
-    recipe = how(epochs=2, minibatches=2, anchor="proximal")
-    used, outcome = run(recipe)
+    config = how(epochs=2, minibatches=2, anchor="proximal")
+    used, outcome = run(config)
     assert (len(used.gradients), outcome.metrics["updates"]) == (4, 4.0)
     whole, _ = run(how(anchor="proximal"))
     for first in (0, 2):
@@ -300,8 +301,8 @@ def test_a_correction_that_rejects_everything_leaves_no_gradient():
 
 
 def test_the_kl_in_the_reward_lowers_the_advantage_of_tokens_that_left_the_reference():
-    recipe = how(name="reinforce_pp", whiten=False, kl_coef=0.5)
-    _, outcome = run(recipe, frozen=reference())
+    config = how(name="reinforce_pp", whiten=False, kl_coef=0.5)
+    _, outcome = run(config, frozen=reference())
     _, without = run(how(name="reinforce_pp", whiten=False, kl_coef=0.0))
     other = tiny_model(7).double()
     prompt, rollout = GROUPS[0].group.prompt, GROUPS[0].group.rollouts[0]
@@ -312,12 +313,12 @@ def test_the_kl_in_the_reward_lowers_the_advantage_of_tokens_that_left_the_refer
 
 
 def test_the_critic_learns_the_return_and_the_policy_is_left_alone_while_it_is_pretrained():
-    recipe = how(name="ppo", kl_coef=0.0, minibatches=1, critic=CriticTable(epochs=4, value_clip=0.0))
+    config = how(name="ppo", kl_coef=0.0, minibatches=1, critic=CriticTable(epochs=4, value_clip=0.0))
     used, critic = policy(), value_model()
     losses = []
     for _ in range(30):
         _, outcome = run(
-            recipe, used=used, critic=critic, policy=1e-2, critic_lr=3e-3, policy_frozen=True, pretraining=True
+            config, used=used, critic=critic, policy=1e-2, critic_lr=3e-3, policy_frozen=True, pretraining=True
         )
         losses.append(outcome.metrics["value_loss"])
     assert losses[-1] < losses[0] / 3
@@ -350,8 +351,8 @@ def test_the_likelihood_of_right_rollouts_and_the_entropy_bonus_enter_the_loss()
 
 def test_pretraining_examples_add_their_mean_loss():
     batch = assemble([scored_group(9)], version=0)
-    recipe = dataclasses.replace(how(name="dapo", ptx_coef=0.5, ptx_data=Path("x")), ptx=batch.rollouts[:1])
-    used, outcome = run(recipe)
+    config = dataclasses.replace(how(name="dapo", ptx_coef=0.5, ptx_data=Path("x")), ptx=batch.rollouts[:1])
+    used, outcome = run(config)
     plain, _ = run(how(name="dapo"))
     model = tiny_model(0).double()
     group = scored_group(9).group
@@ -422,8 +423,8 @@ def test_a_gap_that_is_not_a_number_is_told():
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 2)])
 def test_model_flops_are_those_of_all_updates_and_of_the_policy_alone(epochs, minibatches):
     used = policy()
-    recipe = how(name="ppo", epochs=epochs, minibatches=minibatches)
-    _, outcome = run(recipe, used=used, critic=value_model(), frozen=reference(), policy=1e-3)
+    config = how(name="ppo", epochs=epochs, minibatches=minibatches)
+    _, outcome = run(config, used=used, critic=value_model(), frozen=reference(), policy=1e-3)
     rollouts = assemble(GROUPS, version=0).rollouts
     rows = [(rollout.row_tokens, len(rollout.completion_ids)) for rollout in rollouts]
     assert outcome.metrics["model_flops"] == epochs * training_flops(used.module.compute, rows) > 0
@@ -431,8 +432,8 @@ def test_model_flops_are_those_of_all_updates_and_of_the_policy_alone(epochs, mi
 
 
 def test_masked_and_stale_tokens_are_not_told_as_trained():
-    recipe = dataclasses.replace(how(), most_lag=1)
-    _, outcome = run(recipe, groups=[half_old(scored_group(0, rewards=[1, 0, 0, 1]))], version=3)
+    config = dataclasses.replace(how(), most_lag=1)
+    _, outcome = run(config, groups=[half_old(scored_group(0, rewards=[1, 0, 0, 1]))], version=3)
     batch = assemble([half_old(scored_group(0, rewards=[1, 0, 0, 1]))], version=3)
     young = sum(int((rollout.lag <= 1).sum()) for rollout in batch.rollouts)
     assert 0 < young < sum(len(rollout.completion_ids) for rollout in batch.rollouts)

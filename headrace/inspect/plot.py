@@ -1,0 +1,159 @@
+"""Draws curves of runs with matplotlib, which is imported only to draw."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.jsonl import number_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+_POINTS = 2000
+"""Most points per curve: more than pixels add nothing."""
+_SMOOTH_FROM = 30
+"""Shorter curves are drawn without a running mean."""
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, which colour-blind people can distinguish."""
+_STYLES = ("-", "--", "-.", ":")
+_STYLE: dict[str, object] = {
+    "font.family": ["DejaVu Sans"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    # The same numbers give the same file.
+    "svg.hashsalt": "headrace",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One set of axes."""
+
+    title: str
+    key: str
+    """Key in `metrics.jsonl`, or in `evals.jsonl`."""
+    percent: bool = False
+    is_eval: bool = False
+
+
+PANELS = (
+    Panel(title="reward", key="reward_mean"),
+    Panel(title="held-out accuracy", key="accuracy", percent=True, is_eval=True),
+    Panel(title="loss", key="loss"),
+    Panel(title="held-out loss", key="loss", is_eval=True),
+    Panel(title="accuracy in training", key="accuracy", percent=True),
+    Panel(title="reward margin", key="reward_margin"),
+    Panel(title="KL to the sampling policy", key="policy_kl"),
+    Panel(title="entropy, nats a token", key="entropy"),
+    Panel(title="tokens a completion", key="completion_length_mean"),
+    Panel(title="staleness, versions", key="staleness_mean"),
+    Panel(title="seconds a step", key="seconds"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRows:
+    """Metrics of one run."""
+
+    name: str
+    steps: Sequence[Mapping[str, object]]
+    """Rows by step."""
+    evals: Sequence[Mapping[str, object]]
+    """Rows by version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Points of one run in one panel. Axis: point."""
+
+    name: str
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    smooth: NDArray[np.float64] | None
+    """A running mean over the same x; None for few points."""
+
+
+def choose_panels(runs: Sequence[RunRows]) -> list[tuple[Panel, list[Curve]]]:
+    """Panels that any run has numbers for, with one curve per such run. Pure."""
+    found = [(panel, [curve for run in runs if (curve := _curve(panel, run)) is not None]) for panel in PANELS]
+    return [(panel, curves) for panel, curves in found if curves]
+
+
+def running_mean(y: NDArray[np.float64], window: int) -> NDArray[np.float64]:
+    """Centred running mean; at the ends over the part of the window that exists."""
+    sums = np.concatenate([[0.0], np.cumsum(y)])
+    index = np.arange(len(y))
+    low, high = np.maximum(index - window // 2, 0), np.minimum(index + window // 2 + 1, len(y))
+    mean: NDArray[np.float64] = (sums[high] - sums[low]) / (high - low)
+    return mean
+
+
+def _curve(panel: Panel, run: RunRows) -> Curve | None:
+    rows, axis = (run.evals, "version") if panel.is_eval else (run.steps, "step")
+    pairs = [(row[axis], number) for row in rows if (number := number_of(row.get(panel.key))) is not None]
+    if not pairs:
+        return None
+    x, y = np.array(pairs, dtype=np.float64).T
+    is_smooth = not panel.is_eval and len(y) >= _SMOOTH_FROM
+    smooth = running_mean(y, max(5, len(y) // 20)) if is_smooth else None
+    keep = np.linspace(0, len(x) - 1, min(len(x), _POINTS)).astype(np.int64)
+    return Curve(name=run.name, x=x[keep], y=y[keep], smooth=None if smooth is None else smooth[keep])
+
+
+def draw(panels: Sequence[tuple[Panel, list[Curve]]], names: Sequence[str], title: str, files: Sequence[Path]) -> None:
+    """Writes one picture to each file, by its suffix. Raises ConfigError without matplotlib."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("plots need matplotlib: pip install 'headrace[plot]'") from None
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(3.6 * columns + 0.4, 2.6 * rows + 0.9), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+        figure.suptitle(title, x=0.008, ha="left", fontweight="bold")
+        for place in axes.flat[len(panels) :]:
+            place.set_visible(False)
+        lines = {}
+        for place, (panel, curves) in zip(axes.flat, panels, strict=False):
+            for curve in curves:
+                lines[curve.name] = _line(place, curve, names.index(curve.name))
+            _label(place, panel)
+        if len(names) > 1:
+            shown = [name for name in names if name in lines]
+            figure.legend([lines[name] for name in shown], shown, loc="outside lower left", ncols=4)
+        for file in files:
+            figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else {})
+
+
+def _line(axes: "Axes", curve: Curve, number: int) -> "Line2D":
+    """Draws a curve; if it is long, its running mean over its faint points. Returns what stands for it in a legend."""
+    colour, style = _COLOURS[number % len(_COLOURS)], _STYLES[number // len(_COLOURS) % len(_STYLES)]
+    if curve.smooth is not None:
+        axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.3, color=colour)
+    marker = "o" if len(curve.x) <= 60 and curve.smooth is None else None
+    y = curve.y if curve.smooth is None else curve.smooth
+    (line,) = axes.plot(curve.x, y, linewidth=1.6, marker=marker, markersize=3, color=colour, linestyle=style)
+    return line
+
+
+def _label(axes: "Axes", panel: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    axes.set_title(panel.title)
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    if panel.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))

@@ -1,0 +1,171 @@
+"""The options of algorithms' parts: keys of `[algorithm]` with bounds, default and meaning. Imports no torch."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from headrace.services.trainer.algorithms.names import CorrectionOutside, CorrectionWeight
+from headrace.services.trainer.algorithms.recipes.corrections import CORRECTIONS
+
+
+class PartOptions(BaseModel):
+    """The hyper-parameters of a part; of this class itself: none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Normalization(PartOptions):
+    """The scale of a group's advantages."""
+
+    normalize_std: bool = True
+    """For `group` and `group_process`: divide by the group's standard deviation (off: Dr. GRPO)."""
+    std_eps: float = Field(1e-6, gt=0)
+    """Added to that standard deviation."""
+
+
+class PreferenceStrength(PartOptions):
+    """The strength of a preference."""
+
+    beta: float = Field(0.1, gt=0)
+    """For `online_dpo`: strength of the pull to the reference."""
+
+
+class Discount(PartOptions):
+    """The discount of rewards."""
+
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount factor for each token."""
+
+
+class Bootstrap(Discount):
+    """The stand-in for the rewards after a truncation."""
+
+    bootstrap_truncated: bool = False
+    """Continue a rollout cut at max_tokens with the critic's last value, as if it had not ended."""
+
+
+class GaeOptions(Bootstrap):
+    """The lambdas of GAE."""
+
+    lam: float = Field(1.0, ge=0, le=1)
+    """For `gae`: lambda of the policy's advantages; 0 is one-step TD, 1 is Monte-Carlo minus value."""
+    lam_critic: float = Field(-1.0, ge=-1, le=1)
+    """For `gae`: lambda of the critic's returns (VAPO: 1); negative = the value of `lam`."""
+    lam_alpha: float = Field(0.0, ge=0)
+    """Length-adaptive `lam = 1 - 1 / (lam_alpha x length)` (VAPO: 0.05); 0 = off."""
+
+
+class KSteps(Bootstrap):
+    """The number of rewards before a value."""
+
+    k_steps: int = Field(1, ge=1)
+    """For `k_step`: number of rewards before the value."""
+
+
+class ClipRange(PartOptions):
+    """The range of a ratio."""
+
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """The ratio's floor is `1 - clip_low`."""
+    clip_high: float = Field(0.2, gt=0)
+    """The ratio's ceiling is `1 + clip_high`; a value above `clip_low` (DAPO: 0.28) preserves exploration."""
+
+
+class PpoClip(ClipRange):
+    """PPO's range, and the bounds of a bad token."""
+
+    dual_clip: float = Field(0.0, ge=0)
+    """For `ppo_clip`: limit of the loss of a negative advantage, as a multiple of it (verl: 3); 0 = off."""
+    ratio_cap: float = Field(0.0, ge=0)
+    """For `ppo_clip`: upper limit of the ratio for a negative advantage (INTELLECT-2's delta); 0 = off."""
+
+    @model_validator(mode="after")
+    def _bounds_act(self) -> "PpoClip":
+        if self.dual_clip and self.dual_clip <= 1:
+            raise ValueError(
+                f"dual_clip = {self.dual_clip:g} would also cap tokens that have not moved: above 1 (3 is usual), or 0"
+            )
+        if self.ratio_cap and self.ratio_cap <= 1 + self.clip_high:
+            raise ValueError(
+                f"ratio_cap = {self.ratio_cap:g} must be above 1 + clip_high = {1 + self.clip_high:g}, or 0"
+            )
+        return self
+
+
+class KlPenalty(PartOptions):
+    """The weight of a penalty."""
+
+    penalty_coef: float = Field(0.1, ge=0)
+    """For `ppo_kl`: weight of the KL to the old policy, which replaces the clip."""
+
+
+class SoftGate(PartOptions):
+    """The temperatures of SAPO."""
+
+    tau_positive: float = Field(1.0, gt=0)
+    """For `sapo`: temperature for positive advantages."""
+    tau_negative: float = Field(1.05, gt=0)
+    """For `sapo`: temperature for negative advantages."""
+
+
+class ProbabilityBounds(PartOptions):
+    """The trust region of DPPO."""
+
+    bound_low: float = Field(0.2, gt=0, le=1)
+    """For `dppo`: how far a probability may fall before its token is left out."""
+    bound_high: float = Field(0.2, gt=0, le=1)
+    """For `dppo`: how far a probability may rise before its token is left out."""
+    divergence_coef: float = Field(1e-3, ge=0)
+    """For `dppo`: weight of the squared log-ratio."""
+
+
+class CorrectionTable(PartOptions):
+    """`[algorithm.correction]`: weights and masks for the gap between the policy that sampled and `old`.
+
+    Weights are constants of the gradient. They need `algorithm.anchor = "proximal"`.
+    """
+
+    preset: str = Field("none", json_schema_extra={"enum": list(CORRECTIONS)})
+    """A named correction; its values are the defaults of the keys below."""
+    weight: CorrectionWeight = "none"
+    """Weight each token by its own old / behaviour, or by the product or geometric mean over its sequence."""
+    cap: float = Field(2.0, gt=0)
+    """Largest weight."""
+    floor: float = Field(0.0, ge=0)
+    """Smallest weight."""
+    outside: CorrectionOutside = "truncate"
+    """Clip a weight outside [floor, cap], or set it to 0."""
+    reject: Literal["none", "geometric", "k2", "k3"] = "none"
+    """Leave out whole sequences whose mean ratio (or mean k2 or k3) is outside [reject_low, reject_high]."""
+    reject_low: float = Field(0.0, ge=0)
+    """Lower bound for `reject`."""
+    reject_high: float = Field(2.0, ge=0)
+    """Upper bound for `reject`."""
+    opsm_delta: float = Field(0.0, ge=0)
+    """Leave out sequences of negative advantage whose mean log behaviour / old is above it; 0 = off."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: object) -> object:
+        if not isinstance(values, dict):
+            return values
+        name = values.get("preset", "none")
+        if name not in CORRECTIONS:
+            raise ValueError(f"preset {name!r} is not one of {', '.join(CORRECTIONS)}")
+        return {**CORRECTIONS[name], **values}
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "CorrectionTable":
+        if self.floor > self.cap:
+            raise ValueError(f"floor = {self.floor:g} is above cap = {self.cap:g}: no weight would be within both")
+        if self.reject != "none" and self.reject_low > self.reject_high:
+            raise ValueError(
+                f"reject_low = {self.reject_low:g} is above reject_high = {self.reject_high:g}: every rollout would be "
+                "rejected"
+            )
+        return self
+
+    @property
+    def on(self) -> bool:
+        """Whether it does anything."""
+        return self.weight != "none" or self.reject != "none" or self.opsm_delta > 0

@@ -1,3 +1,0 @@
-"""What every life imports, once."""
-
-import transformers.models.qwen3.modeling_qwen3  # noqa: F401

@@ -1,1 +1,0 @@
-"""What turns pytest into the gate: parts of the suite, progress, seconds of each file, repeated failures."""
