@@ -37,16 +37,8 @@ def test_workflows_call_targets_of_the_makefile() -> None:
         for job in workflow["jobs"].values():
             assert "timeout-minutes" in job, path.name
             called |= {word for run in commands(job) for word in re.findall(r"^make ([a-z-]+)", run, re.MULTILINE)}
-    assert {"check", "test", "compose", "sglang", "test-all"} <= called
+    assert {"check", "test", "compose", "sglang", "long", "alone"} <= called
     assert called <= TARGETS
-
-
-def test_the_parts_that_run_every_night_are_all_parts() -> None:
-    from tests.gate.parts import PARTS
-
-    job = read(ROOT / ".github" / "workflows" / "all.yml")["jobs"]["part"]
-    parts = {int(part) for run in commands(job) for part in re.findall(r"PART=(\d)", run)}
-    assert parts == set(range(1, PARTS + 1))
 
 
 def test_hooks_call_targets_of_the_makefile() -> None:
@@ -76,21 +68,3 @@ def test_what_names_its_interpreter_can_be_executed() -> None:
     scripts = [file for file in files if file.is_file() and file.read_bytes().startswith(b"#!")]
     assert ROOT / ".ci/run" in scripts
     assert [file.name for file in scripts if not os.access(file, os.X_OK)] == []
-
-
-LONG = re.compile(r"mark\.long\b|^from tests\.variants import", re.MULTILINE)
-"""A mark, or the helper that sets it on all variants but some."""
-
-
-def test_each_file_with_tests_that_make_test_leaves_out_is_listed_with_the_reason() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    section = text.partition("### What `make test-all` adds\n")[2].partition("\n## ")[0]
-    rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| ")][1:]
-    assert all(len(row) == 2 for row in rows)
-    listed = {name for row in rows for name in re.findall(r"`([a-z0-9_]+/[\w/.]+)`", row[0])}
-    assert {name for name in listed if not (ROOT / "tests" / name).exists()} == set()
-    long = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if LONG.search(path.read_text())]
-    names = [path.relative_to(ROOT / "tests").as_posix() for path in long if path != Path(__file__)]
-    of_text = "integration/gate/"  # Its files hold the text of other tests.
-    covered = tuple(name if name.endswith(".py") else f"{name}/" for name in listed)
-    assert [name for name in names if not name.startswith((*covered, of_text))] == []
