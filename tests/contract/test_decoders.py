@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.services.environment.taskset.route import read_request as read_generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,20 +165,3 @@ def test_a_programs_call_of_the_policy_is_read_or_refused(raw: bytes) -> None:
         assert refused.status in (400, 404) and refused.message
         return
     assert asked.messages
-
-
-GENERATE = st.fixed_dictionaries(
-    {"sampling_params": st.dictionaries(st.sampled_from(["max_tokens", "stop_token_ids"]), ANYTHING) | ANYTHING},
-    optional={"token_ids": st.lists(st.integers(0, 9), min_size=1, max_size=3) | ANYTHING},
-).map(lambda value: json.dumps(value).encode())
-ENDLESS = (b'{"sampling_params": {"max_tokens": Infinity}, "token_ids": [1]}', b"[" * 20_000)
-
-
-@settings(max_examples=500, derandomize=True)
-@given(raw=GENERATE | RAW | st.sampled_from(ENDLESS))
-def test_a_request_of_a_taskset_is_read_or_refused(raw: bytes) -> None:
-    try:
-        asked = read_generate(raw, "one")
-    except ValueError:
-        return
-    assert asked.context_ids.size and asked.max_tokens >= 0

@@ -36,7 +36,7 @@ def test_workflows_call_targets_of_the_makefile() -> None:
         for job in workflow["jobs"].values():
             assert "timeout-minutes" in job, path.name
             called |= {word for run in commands(job) for word in re.findall(r"^make ([a-z-]+)", run, re.MULTILINE)}
-    assert {"check", "test", "compose", "sglang", "test-all"} <= called
+    assert {"check", "test", "compose", "sglang", "long", "alone"} <= called
     assert called <= TARGETS
 
 
@@ -47,4 +47,7 @@ def test_hooks_call_targets_of_the_makefile() -> None:
     assert all(hook["language"] == "system" for hook in hooks)
 
 
-"""A mark, or the helper that sets it on all variants but some."""
+def test_links_of_the_pages_at_the_top_lead_somewhere() -> None:
+    for page in ("SECURITY.md", "CONTRIBUTING.md", "README.md"):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
+            assert target.startswith("http") or (ROOT / target).exists(), f"{page}: {target}"

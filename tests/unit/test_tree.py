@@ -23,7 +23,6 @@ PURE = [
     *(ROOT / "services/reward/scorers" / f"{name}.py" for name in PURE_SCORERS),
     ROOT / "services/reward/rubric/circuit.py",
     ROOT / "services/reward/rubric/refusal.py",
-    ROOT / "services/reward/endpoint/addresses.py",
     ROOT / "services/reward/endpoint/target.py",
     ROOT / "services/orchestrator/issuing/credit.py",
     ROOT / "services/orchestrator/dashboard/bottleneck.py",

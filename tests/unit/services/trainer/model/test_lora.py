@@ -16,7 +16,7 @@ from headrace.services.trainer.model.lora import adapter_config
 from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.contracts.codec import floats_from_bytes, ids_from_bytes
+from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.errors import ConfigError
 from headrace.wire.settings import LoraTable
 from headrace.wire.v1 import rollout_pb2
