@@ -84,11 +84,12 @@ class Endpoint:
         yet is none: the endpoint may start after us.
         """
         try:
-            addresses = await wait_for(self._target.addresses(), self._attempt_s, f"the address of {self._target.host}")
+            looking = asyncio.get_running_loop().getaddrinfo(self._target.host, self._target.port)
+            found = await wait_for(looking, self._attempt_s, f"the address of {self._target.host}")
         except (OSError, TimeoutError) as error:
             log.warning("endpoint_not_found_yet", endpoint=self._label, url=self.url, error=str(error))
         else:
-            self._target.check(addresses, self.what)
+            self._target.check([str(entry[4][0]) for entry in found], self.what)
 
     @asynccontextmanager
     async def turn(self, errand: RequestBudget | None = None) -> AsyncIterator[float]:

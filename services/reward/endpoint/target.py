@@ -1,7 +1,5 @@
 """Where an endpoint's requests go: only the config sets it, and what is not public must be in `reward.allow_hosts`."""
 
-import asyncio
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -32,11 +30,6 @@ class Target:
                     f"{what} at {self.url}: {text} is not a public address: if you trust it, set "
                     f"reward.allow_hosts = ['{self.host}:{self.port}']"
                 )
-
-    async def addresses(self) -> list[str]:
-        """What the system's resolver finds. Raises OSError."""
-        found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        return [str(entry[4][0]) for entry in found]
 
 
 def read_target(url: str, allow_hosts: Sequence[str], what: str) -> Target:
