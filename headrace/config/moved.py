@@ -11,6 +11,8 @@ from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths
 
 T = TypeVar("T")
+_GONE = {("trainer", "fail_at")}
+"""Keys that older builds wrote with their defaults."""
 
 
 def at_home(tables: Mapping[str, T], run_dir: Path) -> dict[str, T]:
@@ -23,12 +25,14 @@ def at_home(tables: Mapping[str, T], run_dir: Path) -> dict[str, T]:
 
 
 def settings_at_home(layer: Layer, file: Path | None) -> Layer:
-    """The same for the settings of a config file, if it is that of a run directory."""
+    """The same for the settings of a run directory's config file, without keys that no longer exist."""
     run_dir = file.resolve().parent.parent if file else None
     if file is None or run_dir is None or RunPaths(run_dir).run_toml != file.resolve():
         return layer
     values = at_home({".".join(keys): setting.value for keys, setting in layer.items()}, run_dir)
-    return {keys: replace(setting, value=values[".".join(keys)]) for keys, setting in layer.items()}
+    return {
+        keys: replace(setting, value=values[".".join(keys)]) for keys, setting in layer.items() if keys not in _GONE
+    }
 
 
 def _recorded(run_dir: Path) -> Path | None:
