@@ -99,7 +99,7 @@ def cast_of(
     slots: int,
     begun: Callable[[str, int, Counter[str]], None],
 ) -> Cast[Any]:
-    """The cast of a config; `begun` is given what `AgentPlayer` gives it. Raises ConfigError."""
+    """The cast of a config; `begun` is given what a `ProgramPlayer` gives it. Raises ConfigError."""
     limits, table = limits_of(settings), settings.environment
     config = child_config(table, settings.run_dir)
     renderer = conversation_renderer(table.renderer, tokenizer)

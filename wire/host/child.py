@@ -56,16 +56,12 @@ class Child:
     def __init__(self, what: str, *, most_bytes: int = MAX_FRAME) -> None:
         """`what` names it in errors; `most_bytes` bound what it answers."""
         self._what, self._most_bytes = what, most_bytes
+        self.pid = 0
+        """Its process, the leader of its group; 0 before it is started."""
         self._process: asyncio.subprocess.Process | None = None
         self._link: socket.socket | None = None
         self._output: ChildPipe | None = None
         self._listening: asyncio.Task[None] | None = None
-
-    @property
-    def pid(self) -> int:
-        """Its process, the leader of its group."""
-        assert self._process is not None
-        return self._process.pid
 
     @property
     def alive(self) -> bool:
@@ -101,6 +97,7 @@ class Child:
                     start_new_session=True,
                     **options,
                 )
+            self.pid = self._process.pid
         except BaseException:
             await self.kill()
             raise
@@ -138,20 +135,30 @@ class Child:
     async def kill(self, grace_s: float = 0.0) -> int | None:
         """Ends it and all that it started; returns its exit status, None if it is killed. Idempotent.
 
-        Its socket is closed, on which it may leave by itself within the grace.
+        Its socket is shut down, on which it may leave by itself within the grace, and on which an `ask` ends.
         """
         link, self._link = self._link, None
         if link is not None:
-            link.close()
-        process, self._process = self._process, None
-        status = None
-        if process is not None:
-            if grace_s:
-                with suppress(WaitTimeoutError):
-                    status = await wait_for(process.wait(), grace_s, f"{self._what} to leave")
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await wait_for(process.wait(), _KILL_S, f"{self._what} to die")
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+        status, process = None, self._process
+        try:
+            if process is not None:
+                try:
+                    if grace_s:
+                        with suppress(WaitTimeoutError):
+                            status = await wait_for(process.wait(), grace_s, f"{self._what} to leave")
+                finally:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                await wait_for(process.wait(), _KILL_S, f"{self._what} to die")
+                self._process = None
+        finally:
+            if link is not None:
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(link)
+                loop.remove_writer(link)
+                link.close()
         await self._clean()
         return status
 

@@ -63,23 +63,25 @@ class Outbox(SpanProcessor, SpanExporter):
         self._lock = threading.Lock()
         self._held = 0
         """Spans that were taken, and are neither exported nor dropped."""
-        self._is_failing = False
+        self._is_failing = self._is_closed = False
 
     def on_end(self, span: ReadableSpan) -> None:
         """Takes a span, or drops it where too many are held already."""
         with self._lock:
-            has_room = self._held < self._size
-            self._held += has_room
-            self._batches = self._batches or BatchSpanProcessor(
-                self,
-                max_queue_size=self._size,
-                schedule_delay_millis=_EVERY_S * 1000,
-                max_export_batch_size=min(_BATCH, self._size),
-            )
-        if has_room:
-            self._batches.on_end(span)
+            takes = self._held < self._size and not self._is_closed
+            self._held += takes
+            if takes and self._batches is None:
+                self._batches = BatchSpanProcessor(
+                    self,
+                    max_queue_size=self._size,
+                    schedule_delay_millis=_EVERY_S * 1000,
+                    max_export_batch_size=min(_BATCH, self._size),
+                )
+            batches = self._batches
+        if takes and batches is not None:
+            batches.on_end(span)
         else:
-            self._drop(1, "the queue is full")
+            self._drop(1, "the process ends" if self._is_closed else "the queue is full")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Exports a batch, on the thread of the batch processor, and counts what became of it."""
@@ -90,6 +92,8 @@ class Outbox(SpanProcessor, SpanExporter):
         except Exception as error:  # An exporter may raise anything; the run goes on without its traces.
             result, reason = SpanExportResult.FAILURE, f"{type(error).__name__}: {error}"
         with self._lock:
+            if self._is_closed and not self._held:
+                return result  # They were counted as dropped at the end.
             self._held -= len(spans)
         if result is SpanExportResult.SUCCESS:
             metrics.EXPORTED.inc(len(spans))
@@ -100,14 +104,21 @@ class Outbox(SpanProcessor, SpanExporter):
 
     def shutdown(self) -> None:
         """Sends what is left, for two seconds at the most. The batch processor calls it too, at its own end."""
-        batches, self._batches = self._batches, None
+        with self._lock:
+            batches, self._batches, was_closed, self._is_closed = self._batches, None, self._is_closed, True
+        if was_closed:
+            if self._exporter is not None:
+                self._exporter.shutdown()
+            return
         if batches is None:
             return
         end = threading.Thread(target=batches.shutdown, daemon=True)
         end.start()
         end.join(_CLOSE_S)
-        if self._held:
-            self._drop(self._held, "the process ends")
+        with self._lock:
+            left, self._held = self._held, 0
+        if left:
+            self._drop(left, "the process ends")
 
     def force_flush(self, timeout_millis: int | None = None) -> bool:
         """Does nothing: no caller flushes."""

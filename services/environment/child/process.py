@@ -143,7 +143,10 @@ class ChildProcess(Child):
             self._home = None
 
     async def _asked(self, name: str, fields: Json) -> object:
-        answer = await self._heard(self.ask({"call": name, "fields": fields}))
+        try:
+            answer = await self._heard(self.ask({"call": name, "fields": fields}))
+        except (TypeError, ValueError) as error:
+            raise EnvironmentFailedError(f"{name} cannot be sent: {error}") from error
         if "lost" in answer:
             raise ToolServerLostError(str(answer["lost"]), str(answer.get("where", "")))
         if "error" in answer:

@@ -1,1 +1,1 @@
-"""Tasksets of the package `verifiers`, played unchanged: it renders and plays, the policy is its generate route."""
+"""Tasksets of the package `verifiers`, played unchanged, as programs at the policy's endpoint."""

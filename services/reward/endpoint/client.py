@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -73,6 +74,7 @@ class Endpoint:
         self._slots = asyncio.Semaphore(concurrency)
         self._waiting = 0
         self._bans = Bans()
+        self._is_checked = False
 
     @property
     def url(self) -> str:
@@ -81,15 +83,17 @@ class Endpoint:
 
     async def check(self) -> None:
         """Raises ConfigError if the name stands for an address that must not be called. A name that is not known
-        yet is none: the endpoint may start after us.
+        yet is none: the endpoint may start after us, and is checked before its first request.
         """
         try:
-            looking = asyncio.get_running_loop().getaddrinfo(self._target.host, self._target.port)
-            found = await wait_for(looking, self._attempt_s, f"the address of {self._target.host}")
+            await wait_for(self._check_address(), self._attempt_s, f"the address of {self._target.host}")
         except (OSError, TimeoutError) as error:
             log.warning("endpoint_not_found_yet", endpoint=self._label, url=self.url, error=str(error))
-        else:
-            self._target.check([str(entry[4][0]) for entry in found], self.what)
+
+    async def _check_address(self) -> None:
+        found = await asyncio.get_running_loop().getaddrinfo(self._target.host, self._target.port)
+        self._target.check([str(entry[4][0]) for entry in found], self.what)
+        self._is_checked = True
 
     @asynccontextmanager
     async def turn(self, errand: RequestBudget | None = None) -> AsyncIterator[float]:
@@ -171,12 +175,19 @@ class Endpoint:
     async def _ask(self, path: str, content: bytes, seconds: float) -> object:
         scope = asyncio.timeout(seconds)
         try:
-            async with scope, self._http.stream("POST", self.url + path, content=content) as answer:
-                return await read_answer(answer, self._max_bytes, self._key)
+            async with scope:
+                if not self._is_checked:
+                    await self._check_address()
+                async with self._http.stream("POST", self.url + path, content=content) as answer:
+                    return await read_answer(answer, self._max_bytes, self._key)
         except TimeoutError as error:
             if not scope.expired():
                 raise
             raise EndpointError("busy", "no answer in time", may_retry=True) from error
+        except ConfigError as error:
+            raise EndpointError("down", str(error)) from error
+        except socket.gaierror as error:
+            raise EndpointError("down", f"{self._target.host}: {error}", may_retry=True) from error
         except httpx.TransportError as error:
             kind: Kind = "down" if isinstance(error, httpx.ConnectError) else "busy"
             raise EndpointError(kind, f"{type(error).__name__} {error}".strip(), may_retry=True) from error

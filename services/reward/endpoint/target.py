@@ -25,7 +25,8 @@ class Target:
     def check(self, addresses: Sequence[str], what: str) -> None:
         """Raises ConfigError, which names `what` and the way out, for an address that is not public and not listed."""
         for text in () if self.is_listed else addresses:
-            if not ip_address(text.partition("%")[0]).is_global:
+            address = ip_address(text.partition("%")[0])
+            if address.is_multicast or not address.is_global:
                 raise ConfigError(
                     f"{what} at {self.url}: {text} is not a public address: if you trust it, set "
                     f"reward.allow_hosts = ['{self.host}:{self.port}']"
@@ -37,6 +38,7 @@ def read_target(url: str, allow_hosts: Sequence[str], what: str) -> Target:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")
     except ValueError as error:
         raise ConfigError(f"{what}: url {url!r}: {error}") from None
     if parts.scheme not in _PORTS or not host:

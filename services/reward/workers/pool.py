@@ -58,6 +58,7 @@ class WorkerPool:
         """None = room for a child that is not there."""
         self._alive: set[WorkerProcess] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def start(self) -> None:
         """Every child has loaded; raises ConfigError with the child's own words if it cannot.
@@ -145,6 +146,7 @@ class WorkerPool:
 
     async def close(self) -> None:
         """Ends every child."""
+        self._closed = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -172,7 +174,7 @@ class WorkerPool:
         new = None
         try:
             await self._end(child)
-            new = await self._begin()
+            new = None if self._closed else await self._begin()
         except ConfigError as error:
             log.warning("worker_not_replaced", what=self._what, reason=str(error))
         finally:
