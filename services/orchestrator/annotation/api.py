@@ -1,17 +1,14 @@
 """The API of the page `/annotate`, which is part of the dashboard."""
 
-import re
-import unicodedata
 from collections.abc import Awaitable
-from typing import Annotated
 
 from fastapi import FastAPI, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.ballots import Choice
 from headrace.services.orchestrator.annotation.votes import OtherVoteError, UnknownPairError
-from headrace.services.orchestrator.http.replies import RequestRefusedError, body_schema, read_body, refusal
+from headrace.services.orchestrator.http.replies import RequestRefusedError, Who, body_schema, read_body, refusal
 from headrace.wire.api.annotation import AnnotationTurn
 from headrace.wire.errors import HeadraceError
 from headrace.wire.http import act_refusals, read_refusals
@@ -20,21 +17,12 @@ from headrace.wire.telemetry import get_logger
 log = get_logger("annotation")
 
 _VOTE = act_refusals(400, 401, 404, 409, 422)
-_NAME = re.compile(r"\w[\w .@'-]{0,39}")
-
-
-def check_name(name: str) -> str:
-    """Normalizes an annotator's name; raises ValueError if it is invalid."""
-    plain = " ".join(unicodedata.normalize("NFC", name).split())
-    if not _NAME.fullmatch(plain):
-        raise ValueError("a name has 1 to 40 letters, digits, spaces and .@'-_, and begins with a letter or digit")
-    return plain
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    annotator: Annotated[str, AfterValidator(check_name)]
+    annotator: Who
     pair: str
 
 
@@ -53,10 +41,9 @@ def add_annotation(app: FastAPI, service: AnnotationService) -> None:
     app.add_exception_handler(RequestRefusedError, refusal)
 
     @app.get("/api/annotation/next", responses=read_refusals(401, 404, 409, 422, 503))
-    async def get_next(annotator: str) -> AnnotationTurn:
+    async def get_next(annotator: Who) -> AnnotationTurn:
         """The next pair for the annotator to judge (null = none left), and their progress."""
-        name = _name(annotator)
-        return await _answered(service.ask(lambda votes: votes.turn(name)))
+        return await _answered(service.ask(lambda votes: votes.turn(annotator)))
 
     @app.post("/api/annotation/votes", responses=_VOTE, openapi_extra=body_schema(Vote))
     async def post_vote(request: Request) -> AnnotationTurn:
@@ -81,10 +68,3 @@ async def _answered(asked: Awaitable[AnnotationTurn]) -> AnnotationTurn:
     except (HeadraceError, OSError) as error:
         log.warning("annotation_failed", error=str(error))
         raise RequestRefusedError(503, str(error)) from error
-
-
-def _name(annotator: str) -> str:
-    try:
-        return check_name(annotator)
-    except ValueError as error:
-        raise RequestRefusedError(422, str(error)) from error

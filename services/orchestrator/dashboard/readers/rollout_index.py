@@ -142,7 +142,7 @@ class RolloutIndex:
         # Directory mtimes are coarse: a file added at the instant of this scan must be found by the next one.
         if looked == self._looked and time.time_ns() - folder.st_mtime_ns > 2_000_000_000:
             return _Read(NO_FACTS, {}, {}, [], False, looked)
-        files = rollouts.each_file(self.folder)
+        files = rollouts.files(self.folder).items()
         there = {step: (status.st_ino, status.st_size, status.st_mtime_ns) for step, status in files}
         new = sorted(step for step, stamp in there.items() if self._stamps.get(step) != stamp)
         more = len(new) > _AT_ONCE

@@ -42,7 +42,7 @@ function NameForm({ onName }: { onName: (name: string) => void }) {
           name="name"
           required
           maxLength={40}
-          pattern="\s*[\p{L}\p{N}_][\p{L}\p{N}_ .@'\-]*"
+          pattern="\s*[\p{L}\p{M}\p{N}_][\p{L}\p{M}\p{N}_ .@'\-]*"
           title="Letters, digits, spaces and .@'-_"
           autocomplete="nickname"
           spellcheck={false}
