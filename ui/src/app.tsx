@@ -48,7 +48,7 @@ export function App() {
   }, [page, name]);
   return (
     <>
-      <Shell onHelp={() => setHelp(true)}>
+      <Shell title={name ?? "Run"} current={page} onHelp={() => setHelp(true)}>
         {refusal.value === null ? <Guarded key={page} name={page} /> : <TokenForm />}
       </Shell>
       <Asked />

@@ -1,4 +1,4 @@
-"""`/api/annotation/...`: pairs to judge, votes, and the annotators' agreement."""
+"""`/api/annotation/...`: pairs to judge, and votes."""
 
 from headrace.wire.api.model import ApiModel
 
@@ -36,58 +36,3 @@ class AnnotationTurn(ApiModel):
     undo: str | None
     """The pair of their last vote; None without one."""
     judged: int
-    waiting: int
-
-
-class VoteRecorded(ApiModel):
-    """Answer to a vote."""
-
-    recorded: bool
-    """False: it was recorded already."""
-    next: AnnotationTurn
-
-
-class VoteWithdrawn(ApiModel):
-    """Answer to an undo."""
-
-    undone: bool
-    """False: there was no vote."""
-    next: AnnotationTurn
-
-
-class PairCounts(ApiModel):
-    """Pairs with verdicts."""
-
-    judged: int
-    ranked: int
-    """Those with a strict majority for one side."""
-
-
-class AnnotatorCounts(ApiModel):
-    """What one annotator did."""
-
-    name: str
-    judged: int
-    skipped: int
-
-
-class Agreement(ApiModel):
-    """Agreement of annotators; None if no pair was judged twice."""
-
-    pairs: int
-    """Pairs with at least two verdicts."""
-    percent: float | None
-    """Share of annotator pairs with equal verdicts, 0 to 1."""
-    alpha: float | None
-    """Krippendorff's alpha."""
-
-
-class AnnotationSummary(ApiModel):
-    """Answer of `/api/annotation/summary`."""
-
-    votes: int
-    choices: dict[str, int]
-    """Choice -> votes."""
-    pairs: PairCounts
-    annotators: tuple[AnnotatorCounts, ...]
-    agreement: Agreement

@@ -7,7 +7,7 @@ pyarrow is imported where it is needed: this module is read by processes without
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,17 +72,14 @@ def step_of(name: str) -> int | None:
 
 def files(folder: Path) -> dict[int, os.stat_result]:
     """Step -> status of its file; empty if there is no folder. A file that is removed meanwhile is left out."""
-    return dict(each_file(folder))
-
-
-def each_file(folder: Path) -> Iterator[tuple[int, os.stat_result]]:
-    """Each of `files`, for readers that keep a few bytes of each: a run has as many files as steps."""
+    found = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             step = step_of(entry.name)
             if step is not None:
                 with contextlib.suppress(FileNotFoundError):
-                    yield step, entry.stat()
+                    found[step] = entry.stat()
+    return found
 
 
 def write(folder: Path, step: int, rows: Iterable[Mapping[str, object]]) -> Path:

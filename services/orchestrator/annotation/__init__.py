@@ -1,1 +1,1 @@
-"""Human preference annotation: the page `/annotate`, its API, the votes and the ranked pairs derived from them."""
+"""Human preference annotation: the API of the page `/annotate`, the votes and the ranked pairs derived from them."""

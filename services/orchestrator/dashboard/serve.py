@@ -39,7 +39,7 @@ async def serve_dashboard(run_dir: Path, roles_of: RolesOf, *, host: str, port: 
     board = Board(files, EndedRun(files))
     annotation = AnnotationService(run_dir)
     if takes_votes:
-        await annotation.ask(lambda votes: votes.summary())
+        await annotation.ask(lambda votes: None)
     app = page_app(board, annotation, roles_of, host)
     http = await serve_http(app, host, port)
     log.info("serving", url=f"http://{host}:{http.port}/", run_dir=str(run_dir))

@@ -13,13 +13,8 @@ _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".woff2": "font/woff2",
     ".txt": "text/plain; charset=utf-8",
-    ".webmanifest": "application/manifest+json",
 }
 _ASK_AGAIN = "no-cache"
 """Names of the built files are stable: a browser keeps them, and asks by their ETag whether they are the newest."""
@@ -51,6 +46,7 @@ def add_static(app: FastAPI, folder: Path = STATIC) -> None:
         return Response(file.data, media_type=file.media_type, headers=headers)
 
     @app.get("/", include_in_schema=False)
+    @app.get("/annotate", include_in_schema=False)
     async def get_page(if_none_match: str | None = Header(None)) -> Response:
         """The page."""
         return found("index.html", if_none_match)

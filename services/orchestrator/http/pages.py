@@ -18,7 +18,6 @@ FREE = frozenset(
         "GET /assets/{name:path}",
         "GET /{name}",
         "GET /annotate",
-        "GET /annotate/{name}",
     }
 )
 """Probes, numbers for Prometheus, and files of the installation: nothing that the run was given or has made."""
@@ -49,9 +48,8 @@ ROLES: Mapping[str, frozenset[Role]] = MappingProxyType(
         "POST /api/actions/scale": _ACTS,
         "POST /api/actions/drain": _ACTS,
         "POST /api/dead/{entry}/requeue": _ACTS,
-        # An annotator judges what these two show, and sees nothing else of the run.
+        # An annotator judges what this shows, and sees nothing else of the run.
         "GET /api/annotation/next": _VOTES | _READS,
-        "GET /api/annotation/summary": _VOTES | _READS,
         "POST /api/annotation/votes": _VOTES,
         "POST /api/annotation/undo": _VOTES,
     }

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Request, Response
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from headrace.wire.api.model import encode
 from headrace.wire.http.error_replies import error_response
@@ -14,6 +14,10 @@ from headrace.wire.json_text import is_text, read_strict
 B = TypeVar("B", bound=BaseModel)
 
 _MOST_BYTES = 4096
+# JSON schema reads `\w` as ASCII; the names of people are in all scripts.
+_LETTERS = r"\p{L}\p{M}\p{N}_"
+Who = Annotated[str, Field(pattern=rf"^[{_LETTERS}][{_LETTERS} .@'-]{{0,39}}$")]
+"""Name of a person."""
 
 
 class RequestRefusedError(Exception):

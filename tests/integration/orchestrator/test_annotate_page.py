@@ -1,7 +1,6 @@
 """The annotators' page in a real browser, before the real service."""
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,14 +9,11 @@ import pytest
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests import browser as browsers
 from tests.annotation import write_prompts, write_run, write_step
-from tests.http_tokens import script
 from tests.integration.orchestrator.served import Served
-
-PATIENCE_MS = 60_000
-expect.set_options(timeout=PATIENCE_MS)
 
 HOSTILE = [
     "<script>window.hit = 1; fetch('https://evil.example/')</script>",
@@ -28,31 +24,22 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=PATIENCE_MS)
+def browser() -> Iterator[Browser]:
+    with browsers.launched() as browser:
         yield browser
-        browser.close()
 
 
 @contextmanager
 def opened(browser: Browser, served: Served, name: str, **options: Any) -> Iterator[Page]:
-    """A page of an annotator of their own browser; errors on it, and requests to elsewhere, fail the test."""
-    context = browser.new_context(**options)
-    context.set_default_timeout(PATIENCE_MS)
-    context.add_init_script(script(served.url))
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda one: errors.append(one.text) if one.type in ("error", "warning") else None)
-    page.on("request", lambda one: None if one.url.startswith(served.url) else errors.append(one.url))
-    page.goto(f"{served.url}/annotate")
-    page.fill("#name-input", name)
-    page.keyboard.press("Enter")
-    expect(page.locator("#who")).to_have_text(name)
-    yield page
-    allowed = getattr(page, "allowed", ())
-    assert [one for one in errors if not any(words in one for words in allowed)] == []
-    context.close()
+    """A page of an annotator of their own browser."""
+    with browsers.opened(browser, f"{served.url}/annotate", **options) as page:
+        expect(page.locator("#name-input")).to_be_visible()
+        page.keyboard.press("Enter")
+        expect(page.locator("#choose-left")).to_have_count(0)  # Nobody judges without a name.
+        page.fill("#name-input", name)
+        page.keyboard.press("Enter")
+        expect(page.locator("#who")).to_have_text(name)
+        yield page
 
 
 def judge(page: Page, *keys: str) -> None:
@@ -76,23 +63,20 @@ def test_one_hand_on_the_keyboard_judges_skips_and_ties(browser: Browser, served
     write_run(served.run_dir)
     served.start()
     with opened(browser, served, "ann") as page:
-        expect(page.locator("#counts")).to_have_text("0 judged by you, 6 waiting")
+        expect(page.locator("#counts")).to_have_text("0 judged by you")
         judge(page, "1", "2", "ArrowLeft", "ArrowRight", "t", "s")
         expect(page.locator("#idle")).to_be_visible()
         expect(page.locator("#choose-left")).to_be_disabled()
         assert [one["choice"] for one in votes(served)] == ["left", "right", "left", "right", "tie", "skip"]
-        expect(page.locator("#fact-judged")).to_have_text("5")
-        expect(page.locator("#fact-ranked")).to_have_text("4")
         write_step(served.run_dir, 3, [["new one", "new two"]])
-        expect(page.locator("#task")).to_be_visible()
+        expect(page.locator("#left")).to_be_visible()
         assert set(answers(page)) == {"new one", "new two"}
 
 
 def test_a_kill_loses_no_vote_and_the_page_goes_on_by_itself(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()
-    with opened(browser, served, "ann") as page:
-        page.allowed = ("net::ERR",)  # type: ignore[attr-defined]
+    with opened(browser, served, "ann", allowed=["net::ERR"]) as page:
         judge(page, "1", "2")
         served.kill()
         expect(page.locator("#choose-left")).to_be_enabled()
@@ -106,20 +90,6 @@ def test_a_kill_loses_no_vote_and_the_page_goes_on_by_itself(browser: Browser, s
     assert [one["choice"] for one in votes(served)] == ["left", "right", "tie", "skip"]
     served.stop()
     assert len((served.run_dir / "annotations" / "pairs.jsonl").read_text().splitlines()) == 2
-
-
-def test_nobody_judges_without_a_name(browser: Browser, served: Served) -> None:
-    write_run(served.run_dir)
-    served.start()
-    context = browser.new_context()
-    context.add_init_script(script(served.url))
-    page = context.new_page()
-    page.goto(f"{served.url}/annotate")
-    for _ in range(3):  # A browser lets a second Escape close what a first one may not.
-        page.keyboard.press("Escape")
-        expect(page.locator("#ask-name")).to_be_visible()
-    expect(page.locator("#choose-left")).to_be_disabled()
-    context.close()
 
 
 def test_what_a_model_wrote_stays_text(browser: Browser, served: Served) -> None:
@@ -139,23 +109,3 @@ def test_what_a_model_wrote_stays_text(browser: Browser, served: Served) -> None
             assert page.evaluate("document.documentElement.scrollWidth") == 390
             judge(page, "1")
     assert shown == set(HOSTILE)
-
-
-def contrast(page: Page, selector: str) -> float:
-    """WCAG 2 contrast of a text against what is behind it."""
-    ink, ground = page.eval_on_selector(
-        selector,
-        """(one) => {
-          let behind = one;
-          while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
-          return [getComputedStyle(one).color, getComputedStyle(behind).backgroundColor];
-        }""",
-    )
-    lights = sorted((_luminance(ink), _luminance(ground)), reverse=True)
-    return (lights[0] + 0.05) / (lights[1] + 0.05)
-
-
-def _luminance(color: str) -> float:
-    red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", color)[:3])
-    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in (red, green, blue)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -53,7 +53,7 @@ def test_it_tells_the_url_keeps_votes_and_ends_with_ctrl_c(tmp_path: Path, serve
             pair = http.get("/api/annotation/next", params={"annotator": "ann"}).json()["pair"]["id"]
             body = {"annotator": "ann", "pair": pair, "choice": "left"}
             vote = http.post("/api/annotation/votes", json=body, headers={"Origin": found[0]})
-            assert vote.json()["recorded"]
+            assert vote.json()["judged"] == 1
             assert http.get("/api/status").status_code == httpx.codes.FORBIDDEN, "the link is the annotators'"
         with annotating(tmp_path) as second:
             _, said = second.communicate(timeout=60)

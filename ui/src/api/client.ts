@@ -13,6 +13,8 @@ export class Refused extends Error {
     words: string,
     /** Whether with another token the same request may go better. */
     readonly needsToken: boolean,
+    /** Whether the same request may go better later. */
+    readonly isPassing: boolean,
   ) {
     super(words);
   }
@@ -55,15 +57,24 @@ async function ask<T>(path: string, { token, ...options }: Options, signal?: Abo
     // Of a page that goes as another of its requests is refused: the reason is in that one.
     signal?.throwIfAborted();
     const { error } = (found ?? {}) as Partial<ErrorReply>;
-    throw new Refused(error ?? `The orchestrator answered ${answer.status}.`, isTokenWanted(answer));
+    throw new Refused(error ?? `The orchestrator answered ${answer.status}.`, isTokenWanted(answer), answer.status >= 500);
   }
   // Rejects where the body is cut short, as by who no longer wants it.
   return (await answer.json()) as T;
 }
 
-export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return read<T>(address(path, query), {}, signal);
+}
+
+/** Sends a body, with the tab's token. */
+export function post<T>(path: string, body: Record<string, unknown>): Promise<T> {
+  return read<T>(path, posted(body));
+}
+
+async function read<T>(path: string, options: Options, signal?: AbortSignal): Promise<T> {
   try {
-    return await ask<T>(address(path, query), {}, signal);
+    return await ask<T>(path, options, signal);
   } catch (error) {
     if (error instanceof Refused && error.needsToken) {
       refusal.value = error.message;
@@ -74,11 +85,10 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
 
 /** Does something to the run; resolves with what was said. `token`: shown in place of the tab's, and not kept. */
 export async function act(path: string, body: Record<string, unknown> = {}, token?: string): Promise<string> {
-  const { said } = await ask<{ said: string }>(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-    token,
-  });
+  const { said } = await ask<{ said: string }>(path, { ...posted(body), token });
   return said;
+}
+
+function posted(body: Record<string, unknown>): Options {
+  return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
 }

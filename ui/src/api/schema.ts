@@ -84,26 +84,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/annotation/summary": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get Summary
-         * @description Counts, annotators and their agreement.
-         */
-        get: operations["get_summary_api_annotation_summary_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/annotation/votes": {
         parameters: {
             query?: never;
@@ -115,7 +95,7 @@ export interface paths {
         put?: never;
         /**
          * Post Vote
-         * @description Records a vote; idempotent. Returns the next pair.
+         * @description Records a vote; idempotent. Answers with the next pair.
          */
         post: operations["post_vote_api_annotation_votes_post"];
         delete?: never;
@@ -135,7 +115,7 @@ export interface paths {
         put?: never;
         /**
          * Post Undo
-         * @description Withdraws the annotator's vote on a pair and returns that pair as the next one.
+         * @description Withdraws the annotator's vote on a pair and answers with that pair as the next one.
          */
         post: operations["post_undo_api_annotation_undo_post"];
         delete?: never;
@@ -549,27 +529,6 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * Agreement
-         * @description Agreement of annotators; None if no pair was judged twice.
-         */
-        Agreement: {
-            /**
-             * Pairs
-             * @description Pairs with at least two verdicts.
-             */
-            pairs: number;
-            /**
-             * Percent
-             * @description Share of annotator pairs with equal verdicts, 0 to 1.
-             */
-            percent: number | null;
-            /**
-             * Alpha
-             * @description Krippendorff's alpha.
-             */
-            alpha: number | null;
-        };
-        /**
          * AnnotatedPair
          * @description A pair as an annotator sees it: without rewards and rollout indices.
          */
@@ -597,25 +556,6 @@ export interface components {
             truncated: boolean;
         };
         /**
-         * AnnotationSummary
-         * @description Answer of `/api/annotation/summary`.
-         */
-        AnnotationSummary: {
-            /** Votes */
-            votes: number;
-            /**
-             * Choices
-             * @description Choice -> votes.
-             */
-            choices: {
-                [key: string]: number;
-            };
-            pairs: components["schemas"]["PairCounts"];
-            /** Annotators */
-            annotators: components["schemas"]["AnnotatorCounts"][];
-            agreement: components["schemas"]["Agreement"];
-        };
-        /**
          * AnnotationTurn
          * @description The next pair for an annotator, and their progress.
          */
@@ -629,20 +569,6 @@ export interface components {
             undo: string | null;
             /** Judged */
             judged: number;
-            /** Waiting */
-            waiting: number;
-        };
-        /**
-         * AnnotatorCounts
-         * @description What one annotator did.
-         */
-        AnnotatorCounts: {
-            /** Name */
-            name: string;
-            /** Judged */
-            judged: number;
-            /** Skipped */
-            skipped: number;
         };
         /**
          * Bottleneck
@@ -1168,19 +1094,6 @@ export interface components {
              * @description Replicas.
              */
             draining: string[];
-        };
-        /**
-         * PairCounts
-         * @description Pairs with verdicts.
-         */
-        PairCounts: {
-            /** Judged */
-            judged: number;
-            /**
-             * Ranked
-             * @description Those with a strict majority for one side.
-             */
-            ranked: number;
         };
         /**
          * PhaseSpan
@@ -1893,30 +1806,6 @@ export interface components {
             /** Weights Digest */
             weights_digest: string;
         };
-        /**
-         * VoteRecorded
-         * @description Answer to a vote.
-         */
-        VoteRecorded: {
-            /**
-             * Recorded
-             * @description False: it was recorded already.
-             */
-            recorded: boolean;
-            next: components["schemas"]["AnnotationTurn"];
-        };
-        /**
-         * VoteWithdrawn
-         * @description Answer to an undo.
-         */
-        VoteWithdrawn: {
-            /**
-             * Undone
-             * @description False: there was no vote.
-             */
-            undone: boolean;
-            next: components["schemas"]["AnnotationTurn"];
-        };
     };
     responses: never;
     parameters: never;
@@ -2077,53 +1966,6 @@ export interface operations {
             };
         };
     };
-    get_summary_api_annotation_summary_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AnnotationSummary"];
-                };
-            };
-            /** @description The request lacks a token that is accepted here. */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorReply"];
-                };
-            };
-            /** @description The Host, the origin, the content type or the role of the token is not accepted here. */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorReply"];
-                };
-            };
-            /** @description What answers it is not available now. */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorReply"];
-                };
-            };
-        };
-    };
     post_vote_api_annotation_votes_post: {
         parameters: {
             query?: never;
@@ -2153,7 +1995,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["VoteRecorded"];
+                    "application/json": components["schemas"]["AnnotationTurn"];
                 };
             };
             /** @description The body is not valid JSON, or asks for what is not served. */
@@ -2263,7 +2105,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["VoteWithdrawn"];
+                    "application/json": components["schemas"]["AnnotationTurn"];
                 };
             };
             /** @description The body is not valid JSON, or asks for what is not served. */

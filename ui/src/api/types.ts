@@ -38,6 +38,9 @@ export type Queues = Schemas["QueueList"];
 export type DeadLetter = Schemas["DeadLetterRow"];
 export type DeadPage = Schemas["DeadLetterPage"];
 
+export type AnnotatedSide = Schemas["AnnotatedSide"];
+export type AnnotationTurn = Schemas["AnnotationTurn"];
+
 export type ErrorReply = Schemas["ErrorReply"];
 export type RunEntry = Schemas["RunRow"];
 export type ComparedRun = Schemas["ComparedRun"];

@@ -1,14 +1,23 @@
 import type { ComponentChildren } from "preact";
 
 import { duration } from "../format";
-import { connection, heardAt, status } from "../state/live";
-import { link, PAGES, route } from "../state/route";
+import { connection, heardAt } from "../state/live";
+import { link, PAGES } from "../state/route";
 import { nextTheme, theme } from "../state/theme";
 import { ticking } from "./clock";
 
 const TITLES = { run: "Run", rollouts: "Rollouts", fleet: "Fleet", queues: "Queues", compare: "Compare" };
 
-export function Shell({ onHelp, children }: { onHelp: () => void; children: ComponentChildren }) {
+interface Props {
+  title: string;
+  /** The page that is shown. */
+  current: string;
+  /** None: the page does not follow the run, and has its own keys. */
+  onHelp?: () => void;
+  children: ComponentChildren;
+}
+
+export function Shell({ title, current, onHelp, children }: Props) {
   return (
     <>
       <a class="skip" href="#content" onClick={skip}>
@@ -19,18 +28,20 @@ export function Shell({ onHelp, children }: { onHelp: () => void; children: Comp
           <img src="/icon.svg" alt="" width="26" height="26" />
           <div class="brand-words">
             <span class="brand-name">Headrace</span>
-            <h1 class="run-name">{status.value?.run.name ?? "Run"}</h1>
+            <h1 class="run-name">{title}</h1>
           </div>
         </div>
-        <Navigation />
+        <Navigation current={current} />
         <div class="top-end">
-          <Freshness />
+          {onHelp && <Freshness />}
           <button type="button" class="quiet" onClick={nextTheme} aria-label={`Colours: ${theme.value}; change them`}>
             {{ system: "Auto", light: "Light", dark: "Dark" }[theme.value]}
           </button>
-          <button type="button" class="quiet" onClick={onHelp} aria-label="Keyboard shortcuts" aria-keyshortcuts="?">
-            ?
-          </button>
+          {onHelp && (
+            <button type="button" class="quiet" onClick={onHelp} aria-label="Keyboard shortcuts" aria-keyshortcuts="?">
+              ?
+            </button>
+          )}
         </div>
       </header>
       <main id="content" tabindex={-1}>
@@ -45,20 +56,24 @@ function skip(event: Event): void {
   document.getElementById("content")?.focus();
 }
 
-function Navigation() {
+function Navigation({ current }: { current: string }) {
   return (
     <nav class="pages" aria-label="Pages">
       {PAGES.map((page, at) => (
         <a
           key={page}
-          href={link(page)}
-          aria-current={route.value.page === page ? "page" : undefined}
+          href={`/${link(page)}`}
+          aria-current={current === page ? "page" : undefined}
           aria-keyshortcuts={String(at + 1)}
         >
           {TITLES[page]}
         </a>
       ))}
-      <a href="/annotate" aria-keyshortcuts={String(PAGES.length + 1)}>
+      <a
+        href="/annotate"
+        aria-current={current === "annotate" ? "page" : undefined}
+        aria-keyshortcuts={String(PAGES.length + 1)}
+      >
         Annotate
       </a>
     </nav>

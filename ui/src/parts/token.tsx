@@ -20,7 +20,8 @@ export function TokenForm() {
     <form class="token-form" onSubmit={keep} aria-label="Token">
       <h2>This run asks for a token</h2>
       <p>
-        <code>headrace dashboard RUN_DIR</code> prints a link that has it. Or paste the token of a viewer or an operator.
+        <code>headrace dashboard RUN_DIR</code>, for annotators <code>headrace annotate RUN_DIR</code>, prints a link that
+        has it. Or paste a token.
       </p>
       <label class="field">
         <span>Token</span>

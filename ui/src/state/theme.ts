@@ -1,4 +1,4 @@
-// Dark, light, or as the system has it: kept in this browser, and shared with the annotators' page.
+// Dark, light, or as the system has it: kept in this browser.
 
 import { signal } from "@preact/signals";
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Json, ValidationError
 
 from headrace.services.orchestrator.dashboard.readers.rollout_index import number_or_none
 from headrace.wire.api.rollouts import GroupView, RolloutView, TokenView, VersionSpanView
 from headrace.wire.errors import DataError
-from headrace.wire.json_text import read_lenient
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.episode_column import Decode, episode_view
-
-_SPAN = ("start", "end", "version", "weights_digest")
 
 
 class RolloutRecord(BaseModel):
@@ -27,12 +24,12 @@ class RolloutRecord(BaseModel):
     completion: str | None = None
     answer_start: int | None = None
     reward: float | None = None
-    components: str | None = None
-    """JSON: scorer -> score."""
+    components: Json[dict[str, float | None]] | None = None
+    """Scorer -> score."""
     token_score: float | None = None
     reason: str | None = None
-    scorers: str | None = None
-    """JSON: scorer -> its identity."""
+    scorers: Json[dict[str, str]] | None = None
+    """Scorer -> its identity."""
     advantage: float | None = None
     min_version: int | None = None
     max_version: int | None = None
@@ -40,8 +37,8 @@ class RolloutRecord(BaseModel):
     tokens: int | None = None
     trained_tokens: int | None = None
     replica_id: str | None = None
-    spans: str | None = None
-    """JSON: list of (start, end, version, digest of the weights)."""
+    spans: Json[list[tuple[int, int, str, str]]] | None = None
+    """(start, end, version, digest of the weights)."""
     trace_id: str | None = None
     token_ids: list[int] | None = None
     logprobs: list[float | None] | None = None
@@ -82,16 +79,19 @@ def _rollout(row: RolloutRecord, decode: Decode) -> RolloutView:
         reward=number_or_none(row.reward),
         advantage=number_or_none(row.advantage),
         token_score=number_or_none(row.token_score),
-        components=_finite(_object(row.components)),
+        components={name: number_or_none(score) for name, score in (row.components or {}).items()},
         reason=row.reason or "",
-        scorers={name: str(value) for name, value in _object(row.scorers).items()},
+        scorers=row.scorers or {},
         finish_reason=row.finish_reason or "",
         num_tokens=row.tokens,
         trained_tokens=row.trained_tokens,
         min_version=row.min_version,
         max_version=row.max_version,
         replica_id=row.replica_id or "",
-        spans=_spans(row.spans),
+        spans=tuple(
+            VersionSpanView(start=start, end=end, version=version, weights_digest=digest)
+            for start, end, version, digest in row.spans or ()
+        ),
         tokens=_tokens(row, decode),
         episode=episode_view(row.episode, [one is not None for one in row.logprobs or ()], decode),
     )
@@ -110,37 +110,3 @@ def _tokens(row: RolloutRecord, decode: Decode) -> tuple[TokenView, ...]:
         TokenView(id=token, text=text, logprob=number_or_none(logprob), advantage=number_or_none(advantage))
         for token, text, logprob, advantage in zip(ids, texts, logprobs, advantages, strict=False)
     )
-
-
-def _spans(text: str | None) -> tuple[VersionSpanView, ...]:
-    spans = _json(text)
-    return tuple(found for span in spans if (found := _span(span))) if isinstance(spans, list) else ()
-
-
-def _span(value: JsonValue) -> VersionSpanView | None:
-    if not isinstance(value, list) or len(value) != len(_SPAN):
-        return None
-    try:
-        return VersionSpanView.model_validate(dict(zip(_SPAN, value, strict=True)))
-    except ValidationError:
-        return None
-
-
-def _object(text: str | None) -> dict[str, JsonValue]:
-    value = _json(text)
-    return value if isinstance(value, dict) else {}
-
-
-def _json(text: str | None) -> JsonValue:
-    try:
-        return read_lenient(text or "null")
-    except ValueError:
-        return None
-
-
-def _finite(values: Mapping[str, JsonValue]) -> dict[str, float | None]:
-    return {
-        name: None if value is None else number_or_none(value)
-        for name, value in values.items()
-        if value is None or isinstance(value, int | float)
-    }

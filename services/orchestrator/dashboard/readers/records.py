@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import LogRecord
 from headrace.wire.api.status import EvaluationRow
@@ -17,16 +15,12 @@ from headrace.wire.rundir.events import FREQUENT, OF_CONFINED, confined_fault, n
 from headrace.wire.rundir.jsonl import Record, parse, records
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.tail import Tail
-from headrace.wire.telemetry import get_logger
 
-log = get_logger("dashboard")
 _READ_S = 120.0
 _NEWEST = 64 * 1024 * 1024
 _KEPT = 2000
 _KEPT_PUBLICATIONS = 200
 PUBLICATION = "publication"
-_MOST_VERSION = 2**53
-"""Largest integer that JavaScript represents exactly."""
 _TELLERS = ("orchestrator", "trainer", "environment")
 
 
@@ -47,7 +41,7 @@ class Evals:
         added = await wait_for(asyncio.to_thread(self._tail.read), _READ_S, "evals.jsonl to be read")
         if added.anew:
             self._by_version = {}
-        fresh = [_evaluation(record) for record in records(added.data) if _is_version(record)]
+        fresh = [_evaluation(record) for record in records(added.data) if type(record.get(VERSION)) is int]
         self._by_version.update((row.version, row) for row in fresh)
         return fresh
 
@@ -61,7 +55,6 @@ class RunLog:
         self._events: deque[LogRecord] = deque(maxlen=_KEPT)
         # Kept apart: there is one per step, and they would evict all other events.
         self._publications: deque[LogRecord] = deque(maxlen=_KEPT_PUBLICATIONS)
-        self._distrusted: set[Path] = set()
         self.began: float | None = None
         """Unix seconds of the run's first event."""
 
@@ -76,9 +69,8 @@ class RunLog:
 
     @property
     def publications(self) -> tuple[PublicationTimeline, ...]:
-        """Publications, newest first; a damaged one is left out."""
-        found = (_timeline(record) for record in reversed(self._publications))
-        return tuple(one for one in found if one is not None)
+        """Publications, newest first."""
+        return tuple(_timeline(record) for record in reversed(self._publications))
 
     async def look(self) -> list[LogRecord]:
         """Reads new events and returns them, oldest first."""
@@ -99,17 +91,7 @@ class RunLog:
                 began += [] if path.parent.name in OF_CONFINED else _first_time(path)
             while data := self._tails[path].read().data:
                 fresh += _events(_wanted(data), path)
-                self._look_for_forged(data, path)
         return fresh, min(began, default=None)
-
-    def _look_for_forged(self, data: bytes, path: Path) -> None:
-        """Logs, once a file, that a service wrote what is none of its events: these are left out."""
-        if path.parent.name not in OF_CONFINED or path in self._distrusted:
-            return
-        faults = [fault for record in records(data) if (fault := confined_fault(path, record))]
-        if faults:
-            self._distrusted.add(path)
-            log.warning("events_left_out", file=path.name, lines=len(faults), first=faults[0], way_out="headrace check")
 
 
 def _time(record: LogRecord) -> float:
@@ -124,28 +106,16 @@ def _events(lines: Iterable[bytes], path: Path) -> Iterable[LogRecord]:
             yield LogRecord.model_validate(record | {"service": service})
 
 
-def _is_version(record: Record) -> bool:
-    version = record.get(VERSION)
-    return type(version) is int and 0 <= version <= _MOST_VERSION
-
-
 def _evaluation(record: Record) -> EvaluationRow:
-    """The record without what is no number, which the reader sorts and plots by."""
+    """The numbers of the record."""
     numbers = {name: value for name, value in record.items() if value is None or isinstance(value, int | float)}
-    try:
-        return EvaluationRow.model_validate({"accuracy": None, **numbers})
-    except ValidationError as error:
-        wrong = {one["loc"][0] for one in error.errors()}
-        return EvaluationRow.model_validate({"accuracy": None} | {k: v for k, v in numbers.items() if k not in wrong})
+    return EvaluationRow.model_validate({"accuracy": None, **numbers})
 
 
-def _timeline(record: LogRecord) -> PublicationTimeline | None:
-    try:
-        return PublicationTimeline.model_validate(
-            {**record.model_dump(exclude={"t", "event", "service"}), "ended": True}, extra="ignore"
-        )
-    except ValidationError:
-        return None
+def _timeline(record: LogRecord) -> PublicationTimeline:
+    return PublicationTimeline.model_validate(
+        {**record.model_dump(exclude={"t", "event", "service"}), "ended": True}, extra="ignore"
+    )
 
 
 def _is_event(record: Record) -> bool:

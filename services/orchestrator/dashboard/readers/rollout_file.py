@@ -1,6 +1,5 @@
 """Reads columns of one `RUN/rollouts/step-000001.parquet`; accepts older files that lack some."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,9 +13,8 @@ from headrace.wire.errors import DataError
 from headrace.wire.rundir import rollouts
 
 N = TypeVar("N", bound=np.generic)
-_GROUP = re.compile(r"(\d+)$")
 _INDEXED = rollouts.columns(
-    *("group_index", "group_id", "rollout_index", "reward", "advantage", "min_version", "max_version"),
+    *("group_index", "rollout_index", "reward", "advantage", "min_version", "max_version"),
     *("tokens", "finish_reason", "replica_id"),
 )
 
@@ -89,24 +87,8 @@ def read_facts(paths: Mapping[int, Path], names: Names) -> tuple[RolloutFacts, d
             tables[step] = rollouts.read(path, _INDEXED)
         except DataError as error:
             damaged[step] = str(error)
-    try:
-        # One conversion for all files: converting a file on its own costs ten times as much as reading it.
-        return _facts(tables, names), damaged
-    except pa.ArrowException:
-        return _one_by_one(tables, names, damaged)
-
-
-def _one_by_one(
-    tables: dict[int, pa.Table], names: Names, damaged: dict[int, str]
-) -> tuple[RolloutFacts, dict[int, str]]:
-    """Converts file by file, when the column types of some file differ."""
-    found = [NO_FACTS]
-    for step, table in tables.items():
-        try:
-            found.append(_facts({step: table}, names))
-        except pa.ArrowException as error:
-            damaged[step] = f"step {step}: {error}"
-    return joined(found), damaged
+    # One conversion for all files: converting a file on its own costs ten times as much as reading it.
+    return _facts(tables, names), damaged
 
 
 def joined(parts: Sequence[RolloutFacts]) -> RolloutFacts:
@@ -121,7 +103,7 @@ def _facts(tables: Mapping[int, pa.Table], names: Names) -> RolloutFacts:
     counts = [one.num_rows for one in tables.values()]
     return RolloutFacts(
         np.repeat(np.array([*tables], np.int32), counts),
-        _group_indices(table),
+        _numbers(table, "group_index", np.int64, 0),
         _numbers(table, "rollout_index", np.int32, 0),
         _numbers(table, "reward", np.float64, np.nan),
         _numbers(table, "advantage", np.float64, np.nan),
@@ -151,16 +133,6 @@ def _words(table: pa.Table, name: str, known: Words) -> NDArray[np.int16]:
     return chosen
 
 
-def _group_indices(table: pa.Table) -> NDArray[np.int64]:
-    """The column `group_index`; where it is missing, the number at the end of the group id."""
-    found = _numbers(table, "group_index", np.int64, -1)
-    for position in np.flatnonzero(found < 0):
-        name = table.column("group_id")[int(position)].as_py() if "group_id" in table.column_names else None
-        match = _GROUP.search(name or "")
-        found[position] = int(match.group(1)) if match else 0
-    return found
-
-
 NO_FACTS = RolloutFacts(
     step=np.empty(0, np.int32),
     group_index=np.empty(0, np.int64),
@@ -173,5 +145,3 @@ NO_FACTS = RolloutFacts(
     finish_reason=np.empty(0, np.int16),
     replica_id=np.empty(0, np.int16),
 )
-KINDS = {one.name: getattr(NO_FACTS, one.name).dtype for one in fields(RolloutFacts)}
-"""Column -> numpy type."""

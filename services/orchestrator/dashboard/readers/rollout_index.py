@@ -11,23 +11,13 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from headrace.services.orchestrator.dashboard.readers.columns import DiskColumns
 from headrace.services.orchestrator.dashboard.readers.query import Positions, Query, arrange, select
 from headrace.services.orchestrator.dashboard.readers.rollout_file import (
-    KINDS,
     NO_FACTS,
     Names,
     RolloutFacts,
     joined,
     read_facts,
-)
-from headrace.services.orchestrator.dashboard.readers.stamps import (
-    NO_STAMPS,
-    Stamps,
-    changed,
-    gone,
-    merged,
-    stamps_now,
 )
 from headrace.services.orchestrator.dashboard.readers.texts import Texts
 from headrace.wire.api.rollouts import RolloutRow
@@ -40,6 +30,8 @@ from headrace.wire.telemetry import get_logger
 log = get_logger("dashboard")
 
 T = TypeVar("T")
+Stamp = tuple[int, int, int]
+"""Inode, size and time of the last change (ns) of a file: a file that has replaced it has another."""
 Looked = tuple[int, int]
 """Inode and mtime (ns) of the folder at a scan that left nothing unread."""
 
@@ -64,8 +56,8 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class _Read:
     facts: RolloutFacts
-    stamps: Stamps
-    """The stamps of the files that were read."""
+    stamps: dict[int, Stamp]
+    """Step -> stamp of the file that was read."""
     damaged: dict[int, str]
     gone: list[int]
     more: bool
@@ -84,10 +76,8 @@ class RolloutIndex:
         self.reading = True
         """Some files are not in the index yet."""
         self._texts = Texts(folder)
-        self._stamps = NO_STAMPS
+        self._stamps: dict[int, Stamp] = {}
         self._looked: Looked = (-1, -1)
-        self._columns: DiskColumns | None = None
-        """Where `facts` is; None while it grows."""
         self._orders: OrderedDict[Query, Found] = OrderedDict()
         self._slots = asyncio.Semaphore(_THREADS)
 
@@ -95,20 +85,19 @@ class RolloutIndex:
         """Indexes up to `_AT_ONCE` new or replaced files; returns whether more are waiting."""
         read = await self._on_thread(self._read, "the rollouts to be read")
         self.reading = read.more
-        steps = [*read.stamps["step"].tolist(), *read.gone]
-        if steps:
-            replaced = np.intersect1d(steps, self._stamps["step"]).tolist()
+        if read.stamps or read.gone:
+            replaced = [step for step in (*read.stamps, *read.gone) if step in self._stamps]
             for step in replaced:
                 self._texts.forget(step)
                 self.damaged.pop(step, None)
             self.damaged.update(read.damaged)
             for step, reason in read.damaged.items():
                 log.warning("rollouts_passed_over", step=step, error=reason)
-            # A growth that fails or times out leaves no columns, and nothing of what was read counts as known.
-            columns, self._columns = self._columns, None
-            grow = self._on_thread(lambda: _grown(columns, self.facts, replaced, read.facts), "the index to grow")
-            self._columns, self.facts = await grow
-            self._stamps = merged(self._stamps, read.stamps, read.gone)
+            grow = self._on_thread(lambda: _with(self.facts, replaced, read.facts), "the index to grow")
+            self.facts = await grow
+            for step in read.gone:
+                del self._stamps[step]
+            self._stamps.update(read.stamps)
         self._looked = read.looked
         return read.more
 
@@ -148,19 +137,21 @@ class RolloutIndex:
         try:
             folder = self.folder.stat()
         except FileNotFoundError:
-            return _Read(NO_FACTS, NO_STAMPS, {}, self._stamps["step"].tolist(), False, (-1, -1))
+            return _Read(NO_FACTS, {}, {}, list(self._stamps), False, (-1, -1))
         looked = (folder.st_ino, folder.st_mtime_ns)
         # Directory mtimes are coarse: a file added at the instant of this scan must be found by the next one.
         if looked == self._looked and time.time_ns() - folder.st_mtime_ns > 2_000_000_000:
-            return _Read(NO_FACTS, NO_STAMPS, {}, [], False, looked)
-        there = stamps_now(self.folder)
-        new = changed(there, self._stamps)
+            return _Read(NO_FACTS, {}, {}, [], False, looked)
+        files = rollouts.files(self.folder).items()
+        there = {step: (status.st_ino, status.st_size, status.st_mtime_ns) for step, status in files}
+        new = sorted(step for step, stamp in there.items() if self._stamps.get(step) != stamp)
         more = len(new) > _AT_ONCE
         # Newest first: people look at those.
-        now = new[-_AT_ONCE:]
-        facts, unread = read_facts({step: self._path(step) for step in now["step"].tolist()}, self.names)
+        now = {step: there[step] for step in new[-_AT_ONCE:]}
+        facts, unread = read_facts({step: self._path(step) for step in now}, self.names)
         damaged = {step: reason for step, reason in unread.items() if self._path(step).exists()}
-        return _Read(facts, now, damaged, gone(there, self._stamps), more, self._looked if more else looked)
+        gone = [step for step in self._stamps if step not in there]
+        return _Read(facts, now, damaged, gone, more, self._looked if more else looked)
 
     def _path(self, step: int) -> Path:
         return rollout_file(self.folder, step)
@@ -224,26 +215,9 @@ def number_or_none(value: float | np.float64 | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
 
 
-def _grown(
-    columns: DiskColumns | None, known: RolloutFacts, replaced: list[int], read: RolloutFacts
-) -> tuple[DiskColumns, RolloutFacts]:
-    """Facts read later than all known ones are appended; all others are merged with these in new columns."""
-    later = not len(known) or not len(read) or known.step[-1] < read.step[0]
-    if columns is None or replaced or not later:
-        columns, read = DiskColumns(KINDS), _with(known, replaced, read)
-    columns.append(dict(zip(KINDS, read.columns, strict=True)))
-    return columns, RolloutFacts(**columns.view())
-
-
 def _with(known: RolloutFacts, replaced: list[int], read: RolloutFacts) -> RolloutFacts:
     """Merges the facts by increasing step, without the `replaced` steps; file order within a step."""
     if replaced:
         known = known.at(~np.isin(known.step, replaced))
-    if not len(known) or not len(read):
-        return read if not len(known) else known
-    if known.step[-1] < read.step[0]:
-        return joined((known, read))
-    if read.step[-1] < known.step[0]:
-        return joined((read, known))
     both = joined((known, read))
     return both.at(np.argsort(both.step, kind="stable"))

@@ -13,23 +13,16 @@ from pydantic import JsonValue
 from headrace.services.orchestrator.dashboard.ended import read_config, table_of
 from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
-from headrace.wire.host.regular_file import IrregularFileError, check_regular
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP
-from headrace.wire.telemetry import get_logger
 from headrace.wire.urls import without_credentials
 
-log = get_logger("dashboard")
 MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")
 _ALIVE_S = 30.0
 """A run whose event logs have not grown for this long counts as stopped."""
 _ENDS = {"run_ended": "finished", "run_stopped": "stopped"}
-_UNREADABLE = "unreadable"
-_MOST_REPORTED = 1000
-_reported: set[Path] = set()
-"""Files that were reported in the log: each once, though the page asks every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +55,7 @@ def find_run(parent: Path, name: str) -> RunFolder:
 
 
 def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) -> RunRow:
-    """One row of `/api/runs`; `current_state`: the state of the run that answers, None for any other.
-
-    A run whose files include a pipe or a device has the state `unreadable`.
-    """
+    """One row of `/api/runs`; `current_state`: the state of the run that answers, None for any other."""
     try:
         run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
     except ConfigError:
@@ -87,30 +77,12 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
 def _state(path: Path, now: float) -> str:
     """The run's state, by the last event of the newest orchestrator log."""
     logs = _logs(RunPaths(path))
-    if _is_unreadable(RunPaths(path).metrics, RunPaths(path).evals, *(one for _, one in logs)):
-        return _UNREADABLE
     lives = [one for one in logs if one[1].name.startswith("orchestrator-")]
     if lives:
         last = str(jsonl.last(max(lives)[1]).get("event"))
         if last in _ENDS:
             return _ENDS[last]
     return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"
-
-
-def _is_unreadable(*paths: Path) -> bool:
-    """Whether one of the files is no regular one; reports it."""
-    for path in paths:
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                check_regular(path)
-        except IrregularFileError as error:
-            if path not in _reported and len(_reported) < _MOST_REPORTED:
-                _reported.add(path)
-                log.warning("run_unreadable", path=str(path), error=str(error))
-            return True
-        except OSError:
-            continue
-    return False
 
 
 def _logs(run: RunPaths) -> list[tuple[float, Path]]:

@@ -6,16 +6,13 @@ from typing import Annotated
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, body_schema, read_body
+from headrace.services.orchestrator.http.replies import RequestRefusedError, Who, answer, body_schema, read_body
 from headrace.services.orchestrator.state.operator import Operator
 from headrace.wire.api.actions import Said
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.http import act_refusals
 
 ENDED = "no process of this run is alive, only its files are shown; continue it with `headrace train --resume`"
-# JSON schema reads `\w` as ASCII; the names of people are in all scripts.
-_LETTERS = r"\p{L}\p{M}\p{N}_"
-Who = Annotated[str, Field(pattern=rf"^[{_LETTERS}][{_LETTERS} .@-]{{0,39}}$")]
 ACT = act_refusals(400, 401, 409, 422)
 """Refusals of an action."""
 

@@ -10,7 +10,6 @@ import pytest
 
 from headrace.config.diff import kept_tables
 from headrace.inspect.runs.facts import facts_of
-from headrace.services.orchestrator.annotation.vote_log import VoteLog
 from headrace.services.orchestrator.dashboard.ended import read_config
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.host.regular_file import IrregularFileError, open_regular, read_regular
@@ -87,7 +86,6 @@ READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "config": (lambda run: RunPaths(run).run_toml, kept_tables),
     "config of the dashboard": (lambda run: RunPaths(run).run_toml, read_config),
     "events": (lambda run: RunPaths(run).events / "trainer-1.jsonl", lambda run: list(events.read_events(run))),
-    "votes": (lambda run: RunPaths(run).votes, VoteLog),
 }
 
 

@@ -17,7 +17,6 @@ SYNCS = {
     "headrace/doctor/machine.py": "measures how long it takes",
     "wire/host/disk_fault.py": "asks whether the disk takes a write; the file is removed again",
     "wire/journal/writer.py": "a log: the descriptor that it appends to",
-    "services/orchestrator/annotation/vote_log.py": "a log: the descriptor that it appends to",
     "wire/rundir/jsonl.py": "a log: the descriptor that it appends to",
 }
 

@@ -55,7 +55,6 @@ def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Pa
     for step in range(1, 8):
         write_step(tmp_path, step, [["a", "b"]])
     store = PairStore(tmp_path)
-    store.look()
     ids = list(store.newest())
     assert [int(one.split("-")[0]) for one in ids] == [7, 6, 5, 4, 3, 2, 1]
     found = [store.pair(one) for one in ids]
@@ -70,11 +69,8 @@ def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Pa
 def test_a_step_that_is_written_anew_has_its_new_pairs(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"]])
     store = PairStore(tmp_path)
-    store.look()
     (old,) = store.newest()
     write_step(tmp_path, 1, [["a", "other"]])
-    store._next_look = 0.0
-    store.look()
     (new,) = store.newest()
     assert new != old and store.pair(new) is not None and store.pair(old) is None
 
@@ -83,7 +79,6 @@ def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> Non
     write_step(tmp_path, 1, [["a", "b"], ["c", "d"]])
     write_prompts(tmp_path, {"s0": CHAT, "s1": None})
     store = PairStore(tmp_path)
-    store.look()
     assert [pair.prompt for one in store.newest() if (pair := store.pair(one))] == [tuple(CHAT), "prompt 1"]
 
 

@@ -1,19 +1,9 @@
-"""Lines become columns, by both readers alike; what is damaged is passed over."""
+"""Lines become columns; what is damaged is passed over."""
 
 import json
 from typing import Any
 
-import numpy as np
-import pytest
-
-from headrace.services.orchestrator.dashboard.readers import numbers
 from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows, parse_rows
-
-
-@pytest.fixture(params=["by line", "by table"])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(numbers, "_FAST_FROM", 0 if request.param == "by table" else 1 << 40)
-    return str(request.param)
 
 
 def lines(*records: Any) -> bytes:
@@ -24,34 +14,28 @@ def shown(rows: MetricRows) -> list[dict[str, Any]]:
     return [rows.row(position) for position in range(len(rows))]
 
 
-def test_numbers_and_flags_are_columns_words_are_not(reader: str) -> None:
+def test_numbers_and_flags_are_columns_words_are_not() -> None:
     rows = parse_rows(lines({"step": 1, "a": 0.5, "b": True, "c": "word"}, {"step": 2, "a": 2, "b": False, "d": None}))
     assert shown(rows) == [{"step": 1, "a": 0.5, "b": 1.0}, {"step": 2, "a": 2.0, "b": 0.0}]
 
 
-def test_a_name_may_begin_late_and_be_null(reader: str) -> None:
+def test_a_name_may_begin_late_and_be_null() -> None:
     rows = parse_rows(lines({"step": 1, "a": None}, {"step": 2, "a": 3, "late": 1.5}))
     assert shown(rows) == [{"step": 1}, {"step": 2, "a": 3.0, "late": 1.5}]
 
 
-def test_an_integer_column_may_become_a_fraction(reader: str) -> None:
+def test_an_integer_column_may_become_a_fraction() -> None:
     many = [{"step": step, "a": 0 if step < 900 else 0.5} for step in range(1, 1000)]
     rows = parse_rows(lines(*many))
     assert rows.columns["a"].sum() == 50.0
 
 
-def test_of_several_lines_of_a_step_the_last_counts(reader: str) -> None:
+def test_of_several_lines_of_a_step_the_last_counts() -> None:
     rows = parse_rows(lines({"step": 1, "a": 1}, {"step": 2, "a": 2}, {"step": 1, "a": 9}))
     assert shown(rows) == [{"step": 1, "a": 9.0}, {"step": 2, "a": 2.0}]
 
 
-def test_a_damaged_line_costs_only_itself(reader: str) -> None:
+def test_a_damaged_line_costs_only_itself() -> None:
     data = lines({"step": 1, "a": 1}) + b'{"step": 2, "a"\n[1]\n\x00\xff\n{"a": 4}\n{"step": "x"}\n'
     assert shown(parse_rows(data + lines({"step": 5, "a": 5})))[-1] == {"step": 5, "a": 5.0}
     assert list(parse_rows(data).steps) == [1]
-
-
-def test_what_is_infinite_is_not_there(reader: str) -> None:
-    rows = parse_rows(b'{"step": 1, "a": Infinity, "b": 1}\n')
-    assert shown(rows) == [{"step": 1, "b": 1.0}]
-    assert not np.isinf(rows.columns.get("a", np.zeros(1))).any()

@@ -17,7 +17,6 @@ from tests.http_tokens import any_role
 
 PATHS = {
     "/api/annotation/next": "?annotator=ann",
-    "/api/annotation/summary": "",
     "/api/status": "",
     "/api/evals": "",
     "/api/replicas": "",
