@@ -21,9 +21,9 @@ from headrace.run.execute import Output
 from headrace.run.nodes import check_nodes, how_to_join
 from headrace.run.offline import refuse_stage
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
-from headrace.wire.digests import same_weights
-from headrace.wire.environment import inherited
+from headrace.wire.contracts.digests import same_weights
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.events import read_events
 from headrace.wire.rundir.jsonl import integer, number_of

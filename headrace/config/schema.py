@@ -19,7 +19,7 @@ from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.config.stage import DpoTable, RewardModelTable, SftTable, StageTable
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.settings import TrainerTable
-from headrace.wire.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table, TracingTable
+from headrace.wire.config.settings import BatchTable, BrokerTable, ModelTable, RunTable, Table, TracingTable
 
 
 class Ports(Table):

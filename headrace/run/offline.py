@@ -37,13 +37,13 @@ from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome
+from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import steps_of
-from headrace.wire.settings import ModelTable
 
 _LOCKED = ("run.id", "run.stage", "run.seed", "data", *folders.NUMBERS)
 

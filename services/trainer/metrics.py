@@ -11,7 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from headrace.services.trainer.throughput import peak_keys, speed
 from headrace.services.trainer.timing.phases import KEY
 from headrace.wire.contracts import DropReason
-from headrace.wire.operations import Operation
+from headrace.wire.telemetry.operations import Operation
 
 _LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 

@@ -15,7 +15,6 @@ CROWDED = {
     "headrace/cli": "one module a verb",
     "services/trainer/algorithms/recipes": "one module an algorithm, each a table of defaults",
     "services/rollout/engines/torch": "one engine",
-    "wire": "what every service starts with",
 }
 """Folders with more loose modules than `LOOSE_MODULES`, each with its reason."""
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from headrace.services.orchestrator.annotation.ballots import CHOICES
 from headrace.services.orchestrator.annotation.pairs import CompletionPair, Record
-from headrace.wire import failpoints
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.host.regular_file import read_regular
+from headrace.wire.process import failpoints
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 

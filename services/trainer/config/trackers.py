@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 TrackerName = Literal["wandb", "tensorboard", "mlflow", "trackio"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 from tests.integration.orchestrator.served import Served
 
 REQUIRE = "HEADRACE_REQUIRE_BROWSER"

@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.services.orchestrator.dashboard.readers.columns import DiskColumns
 from headrace.services.orchestrator.dashboard.readers.numbers import Column, MetricRows, in_order, parse_rows
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.metrics import STEP
 from headrace.wire.rundir.tail import Tail
 

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from headrace.services.orchestrator.dashboard.readers.rollout_index import number_or_none
 from headrace.wire.api.rollouts import GroupView, RolloutView, TokenView, VersionSpanView
+from headrace.wire.config.json_text import read_lenient
 from headrace.wire.errors import DataError
-from headrace.wire.json_text import read_lenient
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.episode_column import Decode, episode_view
 

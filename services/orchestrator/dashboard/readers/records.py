@@ -11,13 +11,13 @@ from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import LogRecord
 from headrace.wire.api.status import EvaluationRow
 from headrace.wire.host.regular_file import open_regular
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.evals import VERSION
 from headrace.wire.rundir.events import FREQUENT, OF_CONFINED, confined_fault, name_of
 from headrace.wire.rundir.jsonl import Record, parse, records
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.tail import Tail
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("dashboard")
 _READ_S = 120.0

@@ -14,11 +14,11 @@ from headrace.services.orchestrator.dashboard.ended import read_config, table_of
 from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.regular_file import IrregularFileError, check_regular
+from headrace.wire.peers.urls import without_credentials
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP
-from headrace.wire.telemetry import get_logger
-from headrace.wire.urls import without_credentials
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("dashboard")
 MOST = 200

@@ -26,7 +26,7 @@ from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.lora import add_adapters
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.model.optimizers import OptimizerOptions
-from headrace.wire.settings import LoraTable
+from headrace.wire.config.settings import LoraTable
 from tests.families import tiny_family
 from tests.unit.services.trainer.builders import tiny_model
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.wire.fused_names import oversized
+from headrace.wire.contracts.fused_names import oversized
 
 GIB = 2**30
 EXPERTS = "model.layers.3.mlp.experts"

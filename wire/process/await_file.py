@@ -1,6 +1,6 @@
 """Waits for files that another process writes, and reports in one line which file is missing and what writes it.
 
-    python -P -m headrace.wire.await_file --seconds 3600 --writer "the init container `prepare` of job/trainer" FILE...
+    python -P -m headrace.wire.process.await_file --seconds 3600 --writer "container `prepare` of job/trainer" FILE...
 
 For a process that must not start before its files exist, where nothing orders the starts.
 Exit code 0: all are there; 1: not in time.

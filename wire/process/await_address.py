@@ -1,6 +1,6 @@
 """Waits until something listens at an address, and reports in one line which service it waits for.
 
-    python -P -m headrace.wire.await_address --seconds 3600 --who "the trainer of pod 0" HOST:PORT
+    python -P -m headrace.wire.process.await_address --seconds 3600 --who "the trainer of pod 0" HOST:PORT
 
 For a process that must not start before another service, where nothing orders the starts. The host's name need not
 exist yet. Exit code 0: it listens; 1: not in time.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.wire.errors import ConfigError
-from headrace.wire.lifecycle import aside, in_time
+from headrace.wire.process.lifecycle import aside, in_time
 
 
 def fails() -> None:

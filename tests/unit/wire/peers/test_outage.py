@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.wire import outage
-from headrace.wire.outage import Outage, unreachable
+from headrace.wire.peers import outage
+from headrace.wire.peers.outage import Outage, unreachable
 from headrace.wire.rundir.layout import RunPaths
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[float]]:
     now = [1000.0]
-    monkeypatch.setattr("headrace.wire.outage.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("headrace.wire.peers.outage.time.monotonic", lambda: now[0])
     outage.show_as("rollout-1", tmp_path, RunPaths(tmp_path).events)
     yield now
     outage.forget()

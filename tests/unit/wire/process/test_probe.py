@@ -4,7 +4,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from headrace.wire.probe import probe
+from headrace.wire.process.probe import probe
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.wire.urls import without_credentials
+from headrace.wire.peers.urls import without_credentials
 
 
 @pytest.mark.parametrize(

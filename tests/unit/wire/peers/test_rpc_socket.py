@@ -9,14 +9,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from headrace.wire import rpc
+from headrace.wire.peers import rpc
 from headrace.wire.v1 import trainer_pb2_grpc
-from tests.unit.wire.test_rpc_requests import Trainer
+from tests.unit.wire.peers.test_rpc_requests import Trainer
 
 _METHOD = "/wire.v1.TrainerService/GetTrainer"
 _SERVER = """
 import asyncio, sys
-from headrace.wire import rpc
+from headrace.wire.peers import rpc
 async def main():
     server = await rpc.serve({}, sys.argv[1], 0)
     print("up", flush=True)

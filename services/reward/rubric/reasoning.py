@@ -1,4 +1,4 @@
-"""A completion in two: what the policy thought, and what it answers; for scorers, judges, page and files. Pure."""
+"""A completion in two: what the policy thought, and what it answers; for scorers and judges. Pure."""
 
 from collections.abc import Mapping, Sequence
 

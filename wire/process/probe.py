@@ -1,4 +1,4 @@
-"""The health check of a container: `python -m headrace.wire.probe [PATH]` asks the service beside it; 0 = healthy.
+"""A container's health check: `python -m headrace.wire.process.probe [PATH]` asks the service beside it; 0 = healthy.
 
 The default path is `/healthz`. Standard library only: it runs every few seconds, in images that have no curl.
 """

@@ -7,7 +7,7 @@ down-projections of attention; and the experts of a layer, gate and up of the fi
 import re
 from collections.abc import Iterable, Mapping
 
-from headrace.wire.digests import SGL64_MOST_BYTES
+from headrace.wire.contracts.digests import SGL64_MOST_BYTES
 
 FUSED: Mapping[str, tuple[str, int, int]] = {
     "q_proj": ("qkv_proj", 0, 3),

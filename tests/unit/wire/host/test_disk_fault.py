@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from headrace.wire import entry
 from headrace.wire.contracts import Message
 from headrace.wire.errors import DiskError
 from headrace.wire.host import disk_fault
+from headrace.wire.process import entry
 from headrace.wire.rundir import jsonl
 
 REFUSALS = {

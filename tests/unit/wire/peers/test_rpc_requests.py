@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from headrace.wire import rpc
+from headrace.wire.peers import rpc
 from headrace.wire.v1 import trainer_pb2, trainer_pb2_grpc
 
 _METHOD = "/wire.v1.TrainerService/GetTrainer"

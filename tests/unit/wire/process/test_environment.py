@@ -8,9 +8,9 @@ import pytest
 
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.wire.environment import BROKER_FILE, keep_out, overlay, read_broker_url
+from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import ServiceSettings
+from headrace.wire.process.environment import BROKER_FILE, keep_out, overlay, read_broker_url
 
 FILE = {"broker": {"url": "redis://file/0", "lease_s": 7.0}, "instance": "3", "run_dir": "/a"}
 

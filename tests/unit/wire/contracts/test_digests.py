@@ -2,7 +2,7 @@
 
 import torch
 
-from headrace.wire.digests import algorithm_of, same_weights, value_of
+from headrace.wire.contracts.digests import algorithm_of, same_weights, value_of
 from headrace.wire.weights import bucket_digest, make_snapshot
 
 BYTES = torch.arange(256, dtype=torch.int32).to(torch.uint8)

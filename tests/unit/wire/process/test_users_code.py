@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.users_code import FIRST_GROUPS, Bug, FirstFailures, bug_of
+from headrace.wire.process.users_code import FIRST_GROUPS, Bug, FirstFailures, bug_of
 
 HERE = Path(__file__).parent / "none"
 

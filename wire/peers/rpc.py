@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from headrace.wire import failpoints, tracing
+from headrace.wire import tracing
 from headrace.wire.access import process
 from headrace.wire.access.guard import AccessInterceptor
 from headrace.wire.access.roles import Role
@@ -24,7 +24,8 @@ from headrace.wire.errors import (
     WaitTimeoutError,
 )
 from headrace.wire.host import disk_fault
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process import failpoints
+from headrace.wire.telemetry.logs import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _WATCH_S = 1.0
@@ -47,7 +48,7 @@ _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 
 Request = TypeVar("Request", contravariant=True)
 Response = TypeVar("Response", covariant=True)
-log = get_logger("headrace.wire.rpc")
+log = get_logger("headrace.wire.peers.rpc")
 
 
 class Method(Protocol[Request, Response]):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.wire.json_text import is_text, read_lenient, read_strict
+from headrace.wire.config.json_text import is_text, read_lenient, read_strict
 
 DEEP = "[" * 100_000
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from headrace.wire.errors import ConfigError, HeadraceError, TransientError
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 
 LINE_BYTES = 64 * 1024
 

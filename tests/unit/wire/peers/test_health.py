@@ -7,7 +7,7 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from headrace.wire.rpc import channel, serve
+from headrace.wire.peers.rpc import channel, serve
 
 NAME = "wire.v1.RolloutService"
 STATUS = health_pb2.HealthCheckResponse

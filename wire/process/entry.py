@@ -12,16 +12,19 @@ from typing import NoReturn, TypeVar
 from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
-from headrace.wire import failpoints, metrics, outage, tracing
+from headrace.wire import tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
-from headrace.wire.environment import inherited, keep_out, overlay
+from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault
+from headrace.wire.peers import outage
+from headrace.wire.process import failpoints
+from headrace.wire.process.environment import inherited, keep_out, overlay
 from headrace.wire.rundir.layout import CONFINED, RunPaths
-from headrace.wire.settings import ServiceSettings
-from headrace.wire.telemetry import configure_logging, get_logger
+from headrace.wire.telemetry import metrics
+from headrace.wire.telemetry.logs import configure_logging, get_logger
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -33,7 +36,7 @@ gives the reason."""
 
 
 def read_settings(kind: type[S], path: Path | None = None) -> S:
-    """Reads the JSON file behind `--config` (or `path`); the environment overrides it (`headrace.wire.environment`).
+    """Reads the JSON file behind `--config` (or `path`); `headrace.wire.process.environment` overrides it.
 
     Raises ConfigError naming file and key.
     """

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.wire.reasoning import TAGS, answer_start, opened_by
+from headrace.services.reward.rubric.reasoning import TAGS, answer_start, opened_by
 
 
 def answer(completion: str, *, opened: bool = False, tags: tuple[str, ...] = TAGS) -> str | None:

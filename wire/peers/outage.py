@@ -15,7 +15,7 @@ from headrace.wire.errors import DiskError
 from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _GRACE_S = 3.0
 """A peer that is restarted is back before."""

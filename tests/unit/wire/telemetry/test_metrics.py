@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire import metrics
-from headrace.wire.metrics import describe, exposition, read_engine_metrics
+from headrace.wire.telemetry import metrics
+from headrace.wire.telemetry.metrics import describe, exposition, read_engine_metrics
 
 ENGINE = """# HELP engine:requests_total All.
 # TYPE engine:requests_total counter
@@ -36,7 +36,7 @@ def test_every_sample_names_its_run_and_its_replica() -> None:
 
 
 def test_a_process_exposes_no_metric_of_another_service() -> None:
-    services = {path.parent.name for path in (Path(metrics.__file__).parents[1] / "services").glob("*/metrics.py")}
+    services = {path.parent.name for path in (Path(metrics.__file__).parents[2] / "services").glob("*/metrics.py")}
     assert len(services) == 5
     for service in services:  # As the fork server does it, for all that it may start.
         importlib.import_module(f"headrace.services.{service}.metrics")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire import failpoints
+from headrace.wire.process import failpoints
 
 POINT = "journal.written"
 REACHES = """
 import sys
-from headrace.wire import failpoints
+from headrace.wire.process import failpoints
 failpoints.install("trainer", sys.argv[1])
 for number in range(4):
     print(number, flush=True)
