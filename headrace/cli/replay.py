@@ -12,9 +12,9 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.run_dir import check_resumable
-from headrace.config.schema import Ports
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.settle import settle
+from headrace.config.tables import Ports
 from headrace.config.toml import to_toml
 from headrace.run.child import run_child
 from headrace.run.execute import Output

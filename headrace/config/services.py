@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from headrace.config.schema import Ports, RunFile
+from headrace.config.schema import RunFile
+from headrace.config.tables import Ports
 from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.reward.settings import RewardSettings

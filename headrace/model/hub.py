@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.resolve import Resolved
-from headrace.config.schema import ModelSection
 from headrace.config.settle import first_tables
+from headrace.config.tables import ModelSection
 from headrace.supervisor.once import child_environment, python
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.lifecycle import die_with_parent

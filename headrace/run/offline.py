@@ -12,8 +12,9 @@ from typing import Any
 
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
-from headrace.config.schema import Ports, RunFile
+from headrace.config.schema import RunFile
 from headrace.config.settle import settle
+from headrace.config.tables import Ports
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible

@@ -14,9 +14,10 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
-from headrace.config.schema import Ports, RunFile
+from headrace.config.schema import RunFile
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.settle import settle
+from headrace.config.tables import Ports
 from headrace.data.prepare import PreparedData, from_json
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
