@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
-from headrace.services.trainer.config.trackers import TrackerName, TrackersTable
+from headrace.services.trainer.config.trackers import TrackerName, TrackersTable, check_installed
 from headrace.services.trainer.trackers.delivery import Delivery
-from headrace.services.trainer.trackers.installed import check_installed
 from headrace.services.trainer.trackers.to_mlflow import ToMlflow
 from headrace.services.trainer.trackers.to_tensorboard import ToTensorBoard
 from headrace.services.trainer.trackers.to_trackio import ToTrackio
