@@ -5,7 +5,6 @@ python -P -m headrace.selfcheck.step --size 0.6 --longest 4096 --budget 16384 --
 
 import argparse
 import sys
-from dataclasses import dataclass
 
 import torch
 from transformers import Qwen3Config
@@ -17,39 +16,40 @@ from headrace.services.trainer.config.chunks import logprob_chunk
 from headrace.services.trainer.throughput.measure import measure_step
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Sizes of a Qwen3 model."""
-
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int = 151936
-
-    @property
-    def shape(self) -> ModelShape:
-        """What the memory plan is computed from."""
-        return dense_shape(
-            hidden=self.hidden,
-            inner=self.intermediate,
-            layers=self.layers,
-            queries=self.heads * self.head_dim,
-            keys=self.kv_heads * self.head_dim,
-            vocabulary=self.vocab,
-            tied=True,
-            head_norms=True,
-        )
+def _qwen3(hidden: int, layers: int, inner: int, heads: int, kv_heads: int, width: int, vocabulary: int) -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=width,
+        max_position_embeddings=40960,
+        tie_word_embeddings=True,
+    )
 
 
 SIZES = {
-    "tiny": Size(64, 2, 128, 4, 2, 16, 256),
-    "0.6": Size(1024, 28, 3072, 16, 8, 128),
-    "1.7": Size(2048, 28, 6144, 16, 8, 128),
-    "4": Size(2560, 36, 9728, 32, 8, 128),
+    "tiny": _qwen3(64, 2, 128, 4, 2, 16, 256),
+    "0.6": _qwen3(1024, 28, 3072, 16, 8, 128, 151936),
+    "1.7": _qwen3(2048, 28, 6144, 16, 8, 128, 151936),
+    "4": _qwen3(2560, 36, 9728, 32, 8, 128, 151936),
 }
+
+
+def planned_shape(model: Qwen3Config) -> ModelShape:
+    """What the memory plan is computed from."""
+    return dense_shape(
+        hidden=model.hidden_size,
+        inner=model.intermediate_size,
+        layers=model.num_hidden_layers,
+        queries=model.num_attention_heads * model.head_dim,
+        keys=model.num_key_value_heads * model.head_dim,
+        vocabulary=model.vocab_size,
+        tied=True,
+        head_norms=True,
+    )
 
 
 def main() -> int:
@@ -63,12 +63,12 @@ def main() -> int:
     made.add_argument("--compile", action="store_true")
     made.add_argument("--checkpointing", action="store_true")
     options = made.parse_args()
-    device, size = device_of(options.on), SIZES[options.size]
-    if device.type == "cuda" and (lack := _lack(size, options, torch.cuda.mem_get_info(device)[0])):
+    device, model = device_of(options.on), SIZES[options.size]
+    if device.type == "cuda" and (lack := _lack(model, options, torch.cuda.mem_get_info(device)[0])):
         end(ok=False, here=False, said=lack)
         return 0
     ok, numbers = measure_step(
-        _config(size),
+        model,
         device,
         longest=options.longest,
         tokens=options.tokens,
@@ -82,29 +82,15 @@ def main() -> int:
     return 0
 
 
-def _lack(size: Size, options: argparse.Namespace, free: int) -> str:
+def _lack(model: Qwen3Config, options: argparse.Namespace, free: int) -> str:
     """What is missing if the memory plan finds the step too large for a GPU with `free` bytes."""
     how = Training(
         micro_batch_tokens=options.budget,
         logprob_chunk=logprob_chunk(options.chunk, "cuda"),
         checkpointing=options.checkpointing,
     )
-    needed = trainer_gpu(size.shape, how, first=False).total
+    needed = trainer_gpu(planned_shape(model), how, first=False).total
     return f"needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free" if needed > free else ""
-
-
-def _config(size: Size) -> Qwen3Config:
-    return Qwen3Config(
-        vocab_size=size.vocab,
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.head_dim,
-        max_position_embeddings=40960,
-        tie_word_embeddings=True,
-    )
 
 
 if __name__ == "__main__":

@@ -49,7 +49,12 @@ def measure_step(
     Returns whether the losses are finite, and `parameters`, `tokens_per_second`, `seconds`, `mfu`, `peak_gib`: None
     where it cannot be known on this device.
     """
-    backend = _backend(config, device, compiled=compiled, checkpointing=checkpointing)
+    torch.manual_seed(0)
+    with device:
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    policy = SingleDevice(Policy(model, forward_dtype=torch.bfloat16), options=BackendOptions(compiled=compiled))
     on_gpu = device.type == "cuda"
     peak = peak_flops(torch.cuda.get_device_name(device)) if on_gpu else None
     table = AlgorithmTable()
@@ -62,7 +67,7 @@ def measure_step(
     )
     count = max(tokens // (_GROUP_SIZE * longest // 2), 1)
     batch = assemble([_group(index, longest, config.vocab_size) for index in range(count)], version=0)
-    models, rates = StepModels(policy=backend), Rates(policy=1e-6)
+    models, rates = StepModels(policy=policy), Rates(policy=1e-6)
     train_step(models, batch, how, rates)
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
@@ -73,24 +78,14 @@ def measure_step(
         torch.cuda.synchronize(device)
     seconds = (time.perf_counter() - began) / _STEPS
     rows = [rollout.row_tokens for rollout in batch.rollouts]
-    flops = training_flops(backend.module.compute, [row for one in batch.rollouts for row in one.work])
+    flops = training_flops(policy.module.compute, [row for one in batch.rollouts for row in one.work])
     return bool(np.isfinite(found).all()), {
-        "parameters": sum(weight.numel() for weight in backend.module.parameters()),
+        "parameters": sum(weight.numel() for weight in policy.module.parameters()),
         "tokens_per_second": round(sum(rows) / seconds),
         "seconds": round(seconds, 3),
         "mfu": round(flops / seconds / peak, 4) if peak is not None else None,
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 1) if on_gpu else None,
     }
-
-
-def _backend(config: PretrainedConfig, device: torch.device, *, compiled: bool, checkpointing: bool) -> SingleDevice:
-    torch.manual_seed(0)
-    with device:
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.train()
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    return SingleDevice(Policy(model, forward_dtype=torch.bfloat16), options=BackendOptions(compiled=compiled))
 
 
 def _group(index: int, longest: int, vocab: int) -> ScoredGroup:
