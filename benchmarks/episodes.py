@@ -51,9 +51,9 @@ from headrace.wire.contracts import (
     Sampling,
     VersionSpan,
 )
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.peers.rpc import serve
+from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.rendering.tokenizers import load_tokenizer
-from headrace.wire.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import message_pb2, orchestrator_pb2, rollout_pb2, rollout_pb2_grpc
 

@@ -26,7 +26,7 @@ import psutil
 
 from headrace.demo.arithmetic import CHARACTERS, exercises
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.layout import RunPaths
 

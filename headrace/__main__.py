@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from headrace.wire.environment import keep_out
+from headrace.wire.process.environment import keep_out
 
 _STOPPED = 130
 

@@ -1,8 +1,8 @@
-"""Arms a failpoint of a process (see `headrace.wire.failpoints`)."""
+"""Arms a failpoint of a process (see `headrace.wire.process.failpoints`)."""
 
 from pathlib import Path
 
-from headrace.wire.failpoints import VARIABLE
+from headrace.wire.process.failpoints import VARIABLE
 
 
 def arm(folder: Path, name: str, passes: int) -> dict[str, str]:

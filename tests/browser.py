@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 
 pytest.importorskip("playwright", reason="the python package playwright is not installed")
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 
 REQUIRE = "HEADRACE_REQUIRE_NODE"
 

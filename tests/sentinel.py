@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from tests.ports import free_port
 from tests.valkey import Valkey, server_binary
 from tests.waiting import until

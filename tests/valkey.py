@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import pytest
 
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from tests.ports import free_port
 
 

@@ -1,4 +1,4 @@
-"""All that crosses a process border: contracts, streams, rpc, http, telemetry, settings, lifecycle, errors.
+"""All that crosses a process border, and what every process begins with.
 
 Imported as `headrace.wire`, which is a link to this folder.
 """

@@ -57,7 +57,7 @@ LABEL org.opencontainers.image.title="headrace-environment" \
 ENV HOME=/tmp TRANSFORMERS_NO_ADVISORY_WARNINGS=1
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.process.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.environment"]
 CMD ["--config", "/runs/demo/config/environment.json"]
 

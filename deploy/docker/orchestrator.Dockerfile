@@ -57,6 +57,6 @@ COPY --chmod=644 deploy/compose/setup.py /opt/headrace/setup.py
 ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.process.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.orchestrator"]
 CMD ["--config", "/runs/demo/config/orchestrator.json"]

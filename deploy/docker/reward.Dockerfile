@@ -55,6 +55,6 @@ LABEL org.opencontainers.image.title="headrace-reward" \
 ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.process.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.reward"]
 CMD ["--config", "/runs/demo/config/reward.json"]

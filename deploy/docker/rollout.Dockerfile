@@ -85,7 +85,7 @@ COPY --chmod=644 deploy/docker/gpus.py /opt/headrace/gpus.py
 ENV HOME=/cache
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.process.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.rollout"]
 CMD ["--config", "/runs/demo/config/rollout.json"]
 
@@ -107,6 +107,6 @@ LABEL org.opencontainers.image.title="headrace-rollout" \
 ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.process.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.rollout"]
 CMD ["--config", "/runs/demo/config/rollout.json"]

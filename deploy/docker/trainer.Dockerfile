@@ -99,7 +99,7 @@ LABEL org.opencontainers.image.title="headrace-trainer" \
 ENV HOME=/cache
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.process.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.trainer"]
 CMD ["--config", "/runs/demo/config/trainer.json"]
 
@@ -130,6 +130,6 @@ LABEL org.opencontainers.image.title="headrace-trainer" \
 ENV HOME=/tmp
 USER 10001:10001
 EXPOSE 7000 8080
-HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.probe"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=4 CMD ["python", "-P", "-m", "headrace.wire.process.probe"]
 ENTRYPOINT ["python", "-P", "-m", "headrace.services.trainer"]
 CMD ["--config", "/runs/demo/config/trainer.json"]

@@ -12,8 +12,8 @@ from headrace.operate.page import PageAccess, choose_port, live_address, make_to
 from headrace.run.execute import Output
 from headrace.supervisor.once import python
 from headrace.wire.access.roles import Role
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import RunPaths
 

@@ -28,8 +28,8 @@ from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
 from headrace.run.preparation.input_checks import check_around
 from headrace.supervisor.lock import RunLock
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 
 app = typer.Typer(

@@ -22,8 +22,8 @@ from headrace.model.made_model import settle_path
 from headrace.model.model_check import check_model
 from headrace.run.execute import BAD_INPUT, Output
 from headrace.run.preparation.input_checks import check_data_files
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.process.environment import inherited
 
 
 class _Config(TyperGroup):

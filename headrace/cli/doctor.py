@@ -17,7 +17,7 @@ from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
 from headrace.inspect.screen import show_table
 from headrace.run.execute import FAILED, FINISHED, Output
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 
 _STYLES = {Level.OK: "green", Level.NOTE: "dim", Level.WARN: "yellow", Level.FAIL: "bold red"}
 

@@ -13,8 +13,8 @@ from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.services.trainer.config.export import ExportSettings, ExportTable
 from headrace.services.trainer.export.written import check_target
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 
 _TIMEOUT_S = 3600.0

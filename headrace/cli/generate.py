@@ -20,8 +20,8 @@ from headrace.inspect.terminal import printable
 from headrace.operate.client import find_client, is_alive
 from headrace.run.execute import Output
 from headrace.wire.api.episodes import EpisodeView
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 
 _LOGPROBS = TypeAdapter(list[float | None])
 _Request: TypeAlias = dict[str, object]

@@ -15,9 +15,9 @@ from headrace.operate.client import OrchestratorClient, read_answer
 from headrace.run.child import run_child
 from headrace.services.rollout.chat.settings import ChatOnceSettings, ChatOnceTable
 from headrace.services.rollout.settings import RolloutTable
+from headrace.wire.config.settings import ModelTable, RunTable
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.settings import ModelTable, RunTable
 
 PATH = "/v1/chat/completions"
 ANSWER_S = 600.0

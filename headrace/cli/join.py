@@ -8,7 +8,7 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.execute import Output
 from headrace.run.join import join_node
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 
 
 def join(

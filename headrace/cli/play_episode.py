@@ -21,11 +21,11 @@ from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings
 from headrace.services.rollout.settings import RolloutTable
 from headrace.supervisor.once import ChildFailedError, child_environment, python
+from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.settings import ModelTable
 
 _START_S = 600.0
 _BESIDE_S = 120.0

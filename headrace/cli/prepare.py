@@ -15,8 +15,8 @@ from headrace.doctor.exposure import exposures, in_words
 from headrace.run.execute import Output
 from headrace.run.prepare import check_new, prepare_elsewhere
 from headrace.supervisor.lock import RunLock
-from headrace.wire.environment import inherited, read_broker_url
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited, read_broker_url
 from headrace.wire.rundir.layout import CONFINED, RunPaths
 
 

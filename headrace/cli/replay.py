@@ -12,18 +12,18 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.config.run_dir import check_resumable
-from headrace.config.schema import Ports
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.settle import settle
+from headrace.config.tables import Ports
 from headrace.config.toml import to_toml
 from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.run.nodes import check_nodes, how_to_join
 from headrace.run.offline import refuse_stage
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
-from headrace.wire.digests import same_weights
-from headrace.wire.environment import inherited
+from headrace.wire.contracts.digests import same_weights
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.events import read_events
 from headrace.wire.rundir.jsonl import integer, number_of

@@ -8,8 +8,8 @@ import typer
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.execute import Output
 from headrace.run.score import parse_options, reward_table, score_file, scorer_names, scoring_bar, table_of
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 
 
 def score(

@@ -12,8 +12,8 @@ from headrace.cli.common import json_line
 from headrace.inspect.screen import draw, eval_line, step_line
 from headrace.inspect.status import RunLook, view_of
 from headrace.run.execute import FAILED, FINISHED, Output
-from headrace.services.trainer.throughput.speed import MFU, TRAINED
 from headrace.wire.errors import TransientError, WaitTimeoutError
+from headrace.wire.rundir.metrics import MFU, TRAINED
 
 _SILENCE_S = 60.0
 """The watch fails if the orchestrator does not answer for so long."""

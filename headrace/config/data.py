@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 
 class DataTable(Table):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.lines import key_lines, line_of
-from headrace.wire.environment import BROKER_FILE
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import BROKER_FILE
 
 Path_ = tuple[str, ...]
 ENVIRONMENT_PREFIX = "HEADRACE_"

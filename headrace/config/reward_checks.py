@@ -3,13 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from headrace.config.tables import RunTables
 from headrace.services.reward.settings import ScorerTable
 from headrace.services.trainer.config.discriminator import reference_texts
-
-if TYPE_CHECKING:
-    from headrace.config.schema import RunFile
 
 _DISCRIMINATOR = "discriminator"
 _MODELS = (_DISCRIMINATOR, "reward_model")
@@ -29,20 +26,20 @@ class PreparedRow:
     """False: held out."""
 
 
-def reward_problem(config: "RunFile") -> str | None:
+def reward_problem(config: RunTables) -> str | None:
     """Checks the RL stage only: the other stages score nothing."""
     if config.run.stage != "rl":
         return None
     return _discriminator(config) or _component(config)
 
 
-def has_models(config: "RunFile") -> bool:
+def has_models(config: RunTables) -> bool:
     """Whether any scorer is a model, so that `rows_problem` must be checked."""
-    return any(leaf.name in _MODELS for leaf in _leaves(_all_scorers(config)))
+    return any(leaf.name in _MODELS for leaf in all_leaves(config))
 
 
 def rows_problem(
-    config: "RunFile", rows: Iterable[PreparedRow], context_of: Callable[[Path], int | None]
+    config: RunTables, rows: Iterable[PreparedRow], context_of: Callable[[Path], int | None]
 ) -> str | None:
     """Rows whose rollouts a scoring model could not read to the end, or from which a discriminator cannot learn.
 
@@ -67,7 +64,7 @@ def rows_problem(
     return _without_references(config, list(without))
 
 
-def _too_long(config: "RunFile", row: PreparedRow, component: str, context: int | None) -> str | None:
+def _too_long(config: RunTables, row: PreparedRow, component: str, context: int | None) -> str | None:
     completion = config.rollout.sampling.max_tokens
     if context is None or row.tokens + completion <= context:
         return None
@@ -79,7 +76,7 @@ def _too_long(config: "RunFile", row: PreparedRow, component: str, context: int 
     )
 
 
-def _without_references(config: "RunFile", names: Sequence[str]) -> str | None:
+def _without_references(config: RunTables, names: Sequence[str]) -> str | None:
     if not names:
         return None
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -90,12 +87,12 @@ def _without_references(config: "RunFile", names: Sequence[str]) -> str | None:
     )
 
 
-def _scorers_of(config: "RunFile", row: PreparedRow) -> Sequence[ScorerTable]:
+def _scorers_of(config: RunTables, row: PreparedRow) -> Sequence[ScorerTable]:
     task = config.reward.tasks.get(str(row.columns.get(config.reward.task_column, "")))
     return config.reward.scorers if task is None else task.scorers
 
 
-def _folder(config: "RunFile", leaf: ScorerTable) -> Path:
+def _folder(config: RunTables, leaf: ScorerTable) -> Path:
     """Where its model is, or the one that it begins with."""
     if not _is_of_run(leaf):
         return Path(str(leaf.options.get("path", "")))
@@ -106,9 +103,9 @@ def _is_of_run(leaf: ScorerTable) -> bool:
     return leaf.name == _DISCRIMINATOR and "path" not in leaf.options
 
 
-def _discriminator(config: "RunFile") -> str | None:
+def _discriminator(config: RunTables) -> str | None:
     every = config.discriminator.every
-    scorers = list(_leaves(_all_scorers(config)))
+    scorers = list(all_leaves(config))
     of_run = [one for one in scorers if _is_of_run(one)]
     if every and not of_run:
         return (
@@ -129,7 +126,7 @@ def _discriminator(config: "RunFile") -> str | None:
     return None
 
 
-def _component(config: "RunFile") -> str | None:
+def _component(config: RunTables) -> str | None:
     """An absent component counts as an abstention, so that a wrong name would leave an evaluation without a result."""
     wanted = config.eval.component
     names = list(dict.fromkeys(scorer.component for scorer in _all_scorers(config)))
@@ -138,9 +135,14 @@ def _component(config: "RunFile") -> str | None:
     return f"eval.component = {wanted!r} is none of the scorers: {', '.join(names)}"
 
 
-def _all_scorers(config: "RunFile") -> Sequence[ScorerTable]:
+def _all_scorers(config: RunTables) -> Sequence[ScorerTable]:
     of_tasks = [scorer for task in config.reward.tasks.values() for scorer in task.scorers]
     return [*config.reward.scorers, *of_tasks]
+
+
+def all_leaves(config: RunTables) -> Iterator[ScorerTable]:
+    """The scorers that score by themselves, not by members; also those of tasks."""
+    return _leaves(_all_scorers(config))
 
 
 def _leaves(scorers: Sequence[ScorerTable]) -> Iterator[ScorerTable]:

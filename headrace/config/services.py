@@ -7,15 +7,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from headrace.config.schema import Ports, RunFile
+from headrace.config.schema import RunFile
+from headrace.config.tables import Ports
 from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.reward.settings import RewardSettings
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.services.trainer.settings import TrainerSettings
+from headrace.wire.config.settings import ModelTable, ServiceSettings
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.settings import ModelTable, ServiceSettings
 
 _LAST_PORT = 65535
 SETTINGS: Mapping[str, type[ServiceSettings]] = {

@@ -7,7 +7,8 @@ from typing import Any
 
 from headrace.config.resolve import Resolved
 from headrace.config.run_dir import STALE_BEFORE
-from headrace.config.schema import MakeTable, RunFile
+from headrace.config.schema import RunFile
+from headrace.config.tables import MakeTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.rundir.layout import RunPaths

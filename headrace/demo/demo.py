@@ -18,9 +18,9 @@ from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerTable
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError
+from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.settings import ModelTable
 
 HELD_OUT = 256
 _SFT_TIMEOUT_S = 600.0

@@ -22,12 +22,12 @@ from headrace.inspect.waits import (
     publication_in_words,
     refusals_in_words,
 )
-from headrace.services.trainer.throughput.speed import GENERATED, MFU, TRAINED
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import number_of
+from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
 
 _WIDEST = 1000
 

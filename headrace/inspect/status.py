@@ -20,7 +20,7 @@ from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.host.regular_file import read_regular_text
-from headrace.wire.outage import unreachable
+from headrace.wire.peers.outage import unreachable
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths

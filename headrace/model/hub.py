@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.resolve import Resolved
-from headrace.config.schema import ModelSection
 from headrace.config.settle import first_tables
+from headrace.config.tables import ModelSection
 from headrace.supervisor.once import child_environment, python
 from headrace.wire.errors import ConfigError
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 
 FETCH_S = 24 * 3600.0
 """Deadline for one model, in seconds. A stalled connection ends far sooner (HF_HUB_DOWNLOAD_TIMEOUT)."""

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from headrace.config.resolve import Resolved
-from headrace.config.schema import MakeTable
+from headrace.config.tables import MakeTable
 from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, read_texts, write_model
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import atomic

@@ -17,8 +17,8 @@ from headrace.wire.access.tokens import token_of
 from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.peers.urls import is_internal
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.urls import is_internal
 
 _TIMEOUT_S = 30.0
 _REFUSED = {400, 404, 409, 413, 422}

@@ -20,9 +20,9 @@ from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import log_tail
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import TOKEN_BYTES, token_of
-from headrace.wire.entry import REFUSED
 from headrace.wire.errors import ConfigError, WaitTimeoutError
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.entry import REFUSED
+from headrace.wire.process.lifecycle import die_with_parent
 
 _READY_S = 60.0
 _STOP_S = 15.0

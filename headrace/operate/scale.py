@@ -5,8 +5,8 @@ from pathlib import Path
 
 from headrace.supervisor.lock import supervisor
 from headrace.supervisor.scaling import SERVICES, check_count
-from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError
+from headrace.wire.peers.control import ask
 
 _ANSWER_S = 15.0
 

@@ -13,7 +13,7 @@ from headrace.reference.marked import replaced
 _LAST = " Of the last step."
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
 MODULES = {
-    "every service": ("headrace.wire.metrics", "headrace.wire.tracing.metrics"),
+    "every service": ("headrace.wire.telemetry.metrics", "headrace.wire.tracing.metrics"),
     "orchestrator": ("headrace.services.orchestrator.metrics",),
     "rollout": ("headrace.services.rollout.metrics",),
     "reward": ("headrace.services.reward.metrics",),

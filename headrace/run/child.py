@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
-from headrace.wire.entry import REFUSED
+from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError, WaitTimeoutError
-from headrace.wire.settings import ServiceSettings
+from headrace.wire.process.entry import REFUSED
 
 
 def run_child(

@@ -24,8 +24,8 @@ from headrace.run.receipts import end_receipt
 from headrace.supervisor.control import Control
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, Supervisor
+from headrace.wire.process.threads import start_threads
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.threads import start_threads
 
 FINISHED, FAILED, BAD_INPUT, DISK_REFUSED, STOPPED = 0, 1, 2, 3, 130
 """Exit statuses of the command line."""

@@ -1,7 +1,7 @@
 """Checks that the optional packages of a config are installed."""
 
 from headrace.config.resolve import Resolved
-from headrace.services.trainer.trackers.installed import check_installed as check_trackers
+from headrace.services.trainer.config.trackers import check_installed as check_trackers
 from headrace.wire import tracing
 from headrace.wire.errors import ConfigError
 

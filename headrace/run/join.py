@@ -22,8 +22,8 @@ from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome
-from headrace.wire.environment import overlay
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import overlay
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.events import last_word
 from headrace.wire.rundir.layout import RunPaths

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
-from headrace.config.schema import MakeTable, Ports, RunFile
+from headrace.config.schema import RunFile
 from headrace.config.services import LONGEST_SOCKET, MachineLayout
 from headrace.config.settle import settle
+from headrace.config.tables import MakeTable, Ports
 from headrace.data.prepare import PreparedData, from_json
 from headrace.doctor.placement import check_overlap, check_visible, placement, visible
 from headrace.model.hub import fetch_model

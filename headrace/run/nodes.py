@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from headrace.config.resolve import Resolved
-from headrace.config.schema import SupervisorTable
+from headrace.config.tables import SupervisorTable
 from headrace.services.trainer.settings import TrainerTable
 from headrace.wire.errors import ConfigError
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
-from headrace.config.schema import Ports, RunFile
+from headrace.config.schema import RunFile
 from headrace.config.settle import settle
+from headrace.config.tables import Ports
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible
@@ -37,13 +38,13 @@ from headrace.supervisor.ports import check_free, pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome
+from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import steps_of
-from headrace.wire.settings import ModelTable
 
 _LOCKED = ("run.id", "run.stage", "run.seed", "data", *folders.NUMBERS)
 

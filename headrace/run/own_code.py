@@ -22,7 +22,7 @@ from headrace.wire.rundir.own_code import (
     recorded_files,
     stage_copy,
 )
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 MOST_MIB = 16
 log = get_logger("headrace.code")

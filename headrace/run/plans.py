@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from headrace.config.resolve import Resolved
-from headrace.config.schema import Ports, RunFile
+from headrace.config.schema import RunFile
 from headrace.config.services import MachineLayout, ProcessSpec, replica_spec, settings_of, specs, wanted_ports
+from headrace.config.tables import Ports
 from headrace.doctor.placement import placement
 from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.once import python

@@ -7,7 +7,7 @@ from headrace.data.tasks import prepared_digest
 from headrace.services.environment.identity import environment_digest
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.own_code import environment_code
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("headrace.code")
 

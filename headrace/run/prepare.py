@@ -2,7 +2,7 @@
 
 Makes the same checks and files as `headrace train`, without a supervisor: each service finds its settings in
 RUN/config/SERVICE.json, listens on the same two ports of its own container, and reads the rest from its environment
-(`headrace.wire.environment`). Repeated, it keeps what exists and rewrites the settings: a stopped run is resumed.
+(`headrace.wire.process.environment`). Repeated, it keeps what exists and rewrites the settings: a stopped run resumes.
 """
 
 import dataclasses
@@ -14,9 +14,10 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
-from headrace.config.schema import Ports, RunFile
+from headrace.config.schema import RunFile
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.settle import settle
+from headrace.config.tables import Ports
 from headrace.data.prepare import PreparedData, from_json
 from headrace.model.hub import fetch_model
 from headrace.model.made_model import make_model, settle_path
@@ -29,8 +30,8 @@ from headrace.run.preparation.service_checks import check_rows, write_engine_bas
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.wire.access.tokens import make_tokens, remove_tokens
-from headrace.wire.environment import TOKENS
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import TOKENS
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 

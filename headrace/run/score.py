@@ -17,9 +17,9 @@ from headrace.config.resolve import resolve
 from headrace.services.reward.scorers.registry import BUILT_IN
 from headrace.services.reward.settings import RewardSettings, RewardTable
 from headrace.supervisor.once import ChildFailedError, child_environment, python
+from headrace.wire.config.settings import RunTable
 from headrace.wire.errors import ConfigError, DataError
-from headrace.wire.lifecycle import die_with_parent
-from headrace.wire.settings import RunTable
+from headrace.wire.process.lifecycle import die_with_parent
 
 ShowProgress = Callable[[Mapping[str, object]], None]
 """Callback that receives the progress repeatedly."""

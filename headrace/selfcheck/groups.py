@@ -29,10 +29,10 @@ from torch import Tensor
 
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
 from headrace.supervisor.once import python
-from headrace.wire.digests import XXH3
-from headrace.wire.environment import keep_out
+from headrace.wire.contracts.digests import XXH3
 from headrace.wire.errors import TransientError
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.environment import keep_out
+from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.weights import CollectiveGroup, GroupStore, bucket_digest, open_store, side_stream
 from headrace.wire.weights.store import listening_store
 

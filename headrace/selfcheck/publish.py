@@ -9,7 +9,7 @@ import time
 import torch
 
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
-from headrace.wire.digests import XXH3
+from headrace.wire.contracts.digests import XXH3
 from headrace.wire.weights import bucket_digest, digest_as, make_snapshot
 
 _SIDE = 1024

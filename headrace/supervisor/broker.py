@@ -11,10 +11,10 @@ from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.socket_folder import SocketFolder
 from headrace.wire.errors import ConfigError, DiskError, TransientError, WaitTimeoutError
 from headrace.wire.host.disk_fault import probe
+from headrace.wire.peers.urls import without_credentials
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
-from headrace.wire.urls import without_credentials
 
 _EARLY_DEATHS = 2
 """Early deaths in a row that are blamed on its data. Fewer than those that end the run (`Budget`)."""

@@ -1,4 +1,4 @@
-"""The supervisor's control socket: a unix socket for this user only; `headrace.wire.control` is the client."""
+"""The supervisor's control socket: a unix socket for this user only; `headrace.wire.peers.control` is the client."""
 
 import asyncio
 import json
@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.wire.control import LINE_BYTES
 from headrace.wire.errors import ConfigError, HeadraceError, WaitTimeoutError
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.peers.control import LINE_BYTES
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.layout import RunPaths
 
 _SUN_PATH = 100

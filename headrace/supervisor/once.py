@@ -14,9 +14,9 @@ from pathlib import Path
 
 import headrace
 from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
-from headrace.wire.environment import NAMES
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.environment import NAMES
+from headrace.wire.process.lifecycle import die_with_parent
 
 FIRST_S = 5.0
 """A wait that ends sooner is silent."""

@@ -14,7 +14,7 @@ from headrace.supervisor.fork_server.adopted import AdoptedProcess
 from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
 from headrace.wire.errors import DiskError, WaitTimeoutError
 from headrace.wire.host.disk_fault import writing
-from headrace.wire.lifecycle import die_with_parent, wait_for
+from headrace.wire.process.lifecycle import die_with_parent, wait_for
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan, ServiceProcess, fault_in, log_tail
-from headrace.wire.entry import GIVEN_UP, REFUSED
 from headrace.wire.errors import DiskError, HeadraceError, WaitTimeoutError
 from headrace.wire.host.disk_fault import disk_fault, probe
+from headrace.wire.process.entry import GIVEN_UP, REFUSED
 from headrace.wire.rundir.layout import RunPaths
 
 _NUMBER = re.compile(r"[\d.]+")

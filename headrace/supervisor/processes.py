@@ -21,7 +21,7 @@ from headrace.supervisor.process_monitor import (
     RunFailedError,
 )
 from headrace.wire.errors import WaitTimeoutError
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.layout import RunPaths
 
 DRAINING = "draining"

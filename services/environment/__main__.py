@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.services.environment.identity import with_copied_code
 from headrace.services.environment.settings import EnvironmentSettings, PlayOnceSettings
-from headrace.wire.entry import end_process, run_service
+from headrace.wire.process.entry import end_process, run_service
 
 
 def main(settings: EnvironmentSettings) -> int:

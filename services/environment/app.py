@@ -18,7 +18,8 @@ from headrace.services.environment.warnings import EpisodeWarnings
 from headrace.wire.contracts import DropReason, RolloutGroup
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import HttpPolicy, admin_app, serve_http
-from headrace.wire.lifecycle import Shutdown
+from headrace.wire.process.lifecycle import Shutdown
+from headrace.wire.process.threads import start_threads
 from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
@@ -26,8 +27,7 @@ from headrace.wire.rundir.own_code import checked_digest, environment_code, reco
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
-from headrace.wire.telemetry import get_logger
-from headrace.wire.threads import start_threads
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("environment")
 

@@ -2,7 +2,7 @@
 
 from headrace.wire.contracts import FinishReason, RolloutGroup
 from headrace.wire.errors import HeadraceError
-from headrace.wire.users_code import FIRST_GROUPS, FirstFailures
+from headrace.wire.process.users_code import FIRST_GROUPS, FirstFailures
 
 _FAILURES = (FinishReason.ENVIRONMENT_ERROR, FinishReason.TOOL_LOST)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from headrace.services.environment.player.in_hand import EpisodesInHand
 from headrace.wire.access.roles import Role
 from headrace.wire.errors import HeadraceError
-from headrace.wire.rpc import call, channel
-from headrace.wire.telemetry import get_logger
+from headrace.wire.peers.rpc import call, channel
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 

@@ -29,7 +29,7 @@ from headrace.wire.errors import ContractError, WaitTimeoutError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.worker import HandBack
-from headrace.wire.telemetry import trace_id
+from headrace.wire.telemetry.logs import trace_id
 
 _AWAY_S = 0.2
 """Pause before the next read after a group was handed back, so that another worker gets it."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headrace.wire.settings import ServiceSettings, Table
+from headrace.wire.config.settings import ServiceSettings, Table
 
 TEMPLATE = "template"
 """The renderer that is the model's own chat template."""

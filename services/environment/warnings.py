@@ -7,7 +7,7 @@ from headrace.services.environment.abstentions import AbstentionWatch, length_bu
 from headrace.services.environment.agent.segments import SegmentWatch
 from headrace.wire.contracts import FinishReason, Rollout, RolloutGroup
 from headrace.wire.rundir.events import EventLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("environment")
 

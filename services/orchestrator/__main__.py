@@ -12,7 +12,7 @@ from headrace.services.orchestrator.http.operator_token import read_token
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.wire.access import process as process_access
 from headrace.wire.access.roles import Role
-from headrace.wire.entry import end_process, run_service
+from headrace.wire.process.entry import end_process, run_service
 
 
 def main(settings: OrchestratorSettings) -> int:

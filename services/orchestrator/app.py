@@ -31,13 +31,13 @@ from headrace.services.orchestrator.state.store import Store
 from headrace.services.orchestrator.status import Status
 from headrace.wire.host.disk import DiskWatch
 from headrace.wire.http import serve_http
-from headrace.wire.lifecycle import Shutdown
-from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.peers.rpc import serve as serve_rpc
+from headrace.wire.process.lifecycle import Shutdown
+from headrace.wire.process.threads import start_threads
 from headrace.wire.rundir.events import EventLog, new_life
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams.redis import RedisBroker
-from headrace.wire.telemetry import get_logger
-from headrace.wire.threads import start_threads
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("orchestrator")
 

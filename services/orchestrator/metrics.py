@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from headrace.wire.operations import Operation
+from headrace.wire.telemetry.operations import Operation
 
 GROUPS_ISSUED = Counter(
     "headrace_orchestrator_groups_issued", "Groups put on the prompts stream: new, again (lost), eval.", ["kind"]

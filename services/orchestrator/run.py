@@ -24,7 +24,7 @@ from headrace.wire.errors import TransientError
 from headrace.wire.host.disk_fault import raise_noted
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, StreamName
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 log = get_logger("orchestrator.run")

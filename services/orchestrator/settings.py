@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from headrace.wire.settings import SamplingTable, ServiceSettings, Table
+from headrace.wire.config.settings import SamplingTable, ServiceSettings, Table
 
 
 class PublicationTable(Table):

@@ -21,7 +21,7 @@ from headrace.wire.api.status import (
     StreamStatus,
     TrainerStatus,
 )
-from headrace.wire.outage import unreachable
+from headrace.wire.peers.outage import unreachable
 from headrace.wire.streams import StreamStats
 
 

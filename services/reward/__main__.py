@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 
 from headrace.services.reward.settings import RewardSettings
-from headrace.wire.entry import end_process, run_service
+from headrace.wire.process.entry import end_process, run_service
 
 
 def main(settings: RewardSettings) -> int:

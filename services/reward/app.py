@@ -13,14 +13,14 @@ from headrace.services.reward.settings import RewardSettings
 from headrace.services.reward.threads import widen_threads
 from headrace.wire.contracts import DropReason
 from headrace.wire.http import HttpPolicy, admin_app, serve_http
-from headrace.wire.lifecycle import Shutdown
-from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.peers.rpc import serve as serve_rpc
+from headrace.wire.process.lifecycle import Shutdown
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("reward")
 

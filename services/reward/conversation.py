@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from headrace.wire.config.json_text import read_lenient
 from headrace.wire.contracts import Episode
 from headrace.wire.contracts.transcript import in_words, messages_in, openai_message
-from headrace.wire.json_text import read_lenient
 
 Message = dict[str, JsonValue]
 

@@ -12,9 +12,9 @@ from headrace.services.reward.rubric.rubric import Result
 from headrace.services.reward.rubric.rubrics import Rubrics
 from headrace.services.reward.rubric.scorer_slot import ScorerSlot
 from headrace.services.reward.scorer import Sample
+from headrace.wire.config.json_text import is_text
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.http import BodyLimits, act_refusals, read_refusals
-from headrace.wire.json_text import is_text
 
 MAX_SAMPLES = 4096
 MAX_BYTES = 64 * 1024 * 1024

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from headrace.services.reward.conversation import Conversation, read_conversation
+from headrace.wire.config.settings import Table
 from headrace.wire.contracts import Episode
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.settings import Table
-from headrace.wire.users_code import Bug
+from headrace.wire.process.users_code import Bug
 
 T = TypeVar("T", bound=Table)
 

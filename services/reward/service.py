@@ -15,11 +15,11 @@ from headrace.wire import tracing
 from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, Score, ScoredGroup, encode
 from headrace.wire.contracts.codec import GROUP, SCORE
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.metrics import DEAD_LETTERS
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.worker import HandBack, bury_puts
-from headrace.wire.telemetry import get_logger, trace_id
+from headrace.wire.telemetry.logs import get_logger, trace_id
+from headrace.wire.telemetry.metrics import DEAD_LETTERS
 from headrace.wire.v1 import reward_pb2 as pb
 from headrace.wire.v1 import reward_pb2_grpc
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from headrace.services.reward.rubric.reasoning import TAGS
 from headrace.services.reward.scorer import Place
-from headrace.wire.reasoning import TAGS
-from headrace.wire.settings import ServiceSettings, Table
+from headrace.wire.config.settings import ServiceSettings, Table
 
 Combination = Literal["weighted_sum", "mean", "product", "min", "median", "gate"]
 

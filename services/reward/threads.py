@@ -1,6 +1,6 @@
 """Threads for what is computed off the event loop: rules, models, files."""
 
-from headrace.wire.threads import start_threads
+from headrace.wire.process.threads import start_threads
 
 _FEWEST = 32
 

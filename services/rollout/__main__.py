@@ -11,7 +11,7 @@ import sys
 
 from headrace.services.rollout.chat.settings import ChatOnceSettings, TurnsOnceSettings
 from headrace.services.rollout.settings import RolloutSettings
-from headrace.wire.entry import end_process, run_service
+from headrace.wire.process.entry import end_process, run_service
 
 
 def main(settings: RolloutSettings) -> int:

@@ -26,14 +26,14 @@ from headrace.services.rollout.weights.update import Updates
 from headrace.wire.contracts import DropReason
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.http import HttpPolicy, serve_http
-from headrace.wire.lifecycle import Shutdown, aside
-from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.peers.rpc import serve as serve_rpc
+from headrace.wire.process.lifecycle import Shutdown, aside
+from headrace.wire.process.threads import start_threads
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
-from headrace.wire.telemetry import get_logger
-from headrace.wire.threads import start_threads
+from headrace.wire.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from headrace.services.rollout.engines.torch.engine import TorchEngine

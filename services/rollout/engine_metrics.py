@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 from headrace.services.rollout import metrics
 from headrace.services.rollout.engines.protocol import Engine, EngineStats
 from headrace.wire.errors import HeadraceError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("rollout.engine_metrics")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from headrace.services.rollout.sglang_refusals import refusal
-from headrace.wire.settings import SamplingTable, ServiceSettings, Table
+from headrace.wire.config.settings import SamplingTable, ServiceSettings, Table
 
 TURN_MEMORY = 0.6
 """Memory share of an SGLang server that takes turns with a trainer on a GPU: a training run that fits into the whole

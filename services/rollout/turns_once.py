@@ -15,8 +15,8 @@ from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.turn_sampler import TurnSampler
 from headrace.services.rollout.service import SERVICE_NAME
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.lifecycle import Shutdown
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
+from headrace.wire.process.lifecycle import Shutdown
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import rollout_pb2 as pb
 

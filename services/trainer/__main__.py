@@ -19,8 +19,8 @@ from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.access.exposure import collectives_leave
-from headrace.wire.entry import end_process, run_service
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.entry import end_process, run_service
+from headrace.wire.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd

@@ -8,10 +8,11 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from headrace.services.trainer.throughput import peak_keys, speed
+from headrace.services.trainer.throughput import peak_keys
 from headrace.services.trainer.timing.phases import KEY
 from headrace.wire.contracts import DropReason
-from headrace.wire.operations import Operation
+from headrace.wire.rundir import metrics as run_metrics
+from headrace.wire.telemetry.operations import Operation
 
 _LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 
@@ -124,12 +125,12 @@ PEAK_MEMORY = Gauge(
 )
 LABELLED_OF_STEP = MappingProxyType(
     {
-        speed.TRAINED: (TOKENS_PER_SECOND, "trained"),
-        speed.GENERATED: (TOKENS_PER_SECOND, "generated"),
-        speed.TRAINED + speed.PER_GPU: (TOKENS_PER_SECOND_PER_GPU, "trained"),
-        speed.GENERATED + speed.PER_GPU: (TOKENS_PER_SECOND_PER_GPU, "generated"),
-        speed.MFU: (MFU, "step"),
-        speed.MFU_TRAIN: (MFU, "train"),
+        run_metrics.TRAINED: (TOKENS_PER_SECOND, "trained"),
+        run_metrics.GENERATED: (TOKENS_PER_SECOND, "generated"),
+        run_metrics.TRAINED + run_metrics.PER_GPU: (TOKENS_PER_SECOND_PER_GPU, "trained"),
+        run_metrics.GENERATED + run_metrics.PER_GPU: (TOKENS_PER_SECOND_PER_GPU, "generated"),
+        run_metrics.MFU: (MFU, "step"),
+        run_metrics.MFU_TRAIN: (MFU, "train"),
         peak_keys.DEVICE: (PEAK_MEMORY, "device"),
         peak_keys.RESERVED: (PEAK_MEMORY, "device_reserved"),
         peak_keys.HOST: (PEAK_MEMORY, "host"),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from headrace.wire.errors import TransientError, WaitTimeoutError
-from headrace.wire.outage import Outage
-from headrace.wire.rpc import call
+from headrace.wire.peers.outage import Outage
+from headrace.wire.peers.rpc import call
 from headrace.wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 
 PAGE = 100_000

@@ -11,9 +11,9 @@ from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.registration import Stub, register_once
 from headrace.wire.errors import FencedError, TransientError
-from headrace.wire.outage import Outage
-from headrace.wire.rpc import call
-from headrace.wire.telemetry import get_logger
+from headrace.wire.peers.outage import Outage
+from headrace.wire.peers.rpc import call
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2
 
 FENCED_EXIT = 4

@@ -8,9 +8,9 @@ from fastapi import FastAPI
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.reporter import wire_fates
+from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import TransientError
 from headrace.wire.http import HttpPolicy, admin_app
-from headrace.wire.settings import ServiceSettings
 from headrace.wire.v1 import common_pb2, trainer_pb2_grpc
 from headrace.wire.v1 import trainer_pb2 as pb
 

@@ -10,7 +10,7 @@ from headrace.services.trainer.config.checks import critic_problem
 from headrace.services.trainer.config.discriminator import DiscriminatorTable
 from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.config.trackers import TrackersTable
-from headrace.wire.settings import ServiceSettings, Table
+from headrace.wire.config.settings import ServiceSettings, Table
 
 
 class TrainerTable(Table):

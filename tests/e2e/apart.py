@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.wire.environment import NAMES
+from headrace.wire.process.environment import NAMES
 from headrace.wire.rundir.layout import RunPaths
 from tests.e2e.harness import TinyRun
 from tests.verbs import said

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.wire.rundir.events import read_events
-from headrace.wire.telemetry import trace_id
+from headrace.wire.telemetry.logs import trace_id
 from tests.e2e.harness import TinyRun
 from tests.e2e.undisturbed import STEPS, Undisturbed
 

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.rundir.events import read_events
 from headrace.wire.weights import make_snapshot
 from tests.e2e.harness import ROOT

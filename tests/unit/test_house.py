@@ -15,7 +15,6 @@ CROWDED = {
     "headrace/cli": "one module a verb",
     "services/trainer/algorithms/recipes": "one module an algorithm, each a table of defaults",
     "services/rollout/engines/torch": "one engine",
-    "wire": "what every service starts with",
 }
 """Folders with more loose modules than `LOOSE_MODULES`, each with its reason."""
 
@@ -92,9 +91,3 @@ def test_the_independent_services_are_those_that_there_are():
     (independent,) = (contract["modules"] for contract in contracts if contract["type"] == "independence")
     there = {path.parent.name for path in (ROOT / "services").glob("*/__main__.py")}
     assert {name.removeprefix("headrace.services.") for name in independent} == there
-
-
-"""A difference of clock readings, as `ast.unparse` writes it."""
-
-
-"""Uses of `Any` a thousand lines: a limit that only falls."""

@@ -84,7 +84,7 @@ def test_only_what_moves_weights_knows_torch() -> None:
 
 def test_pure_files_import_nothing_that_reads_the_world() -> None:
     def settings(path: Path) -> set[str]:
-        others = ("headrace.wire.telemetry", "headrace.wire.rundir.events")
+        others = ("headrace.wire.telemetry.logs", "headrace.wire.rundir.events")
         return {name for name in imports(path) if name.endswith("settings") or name in others}
 
     assert offenders(PURE, lambda path: roots(path) & NOT_PURE | settings(path)) == []
@@ -122,7 +122,7 @@ def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else() 
     # collective.py, groups.py: torch's constructor and NCCL read theirs from there alone.
     allowed = (
         "headrace/cli/app.py",
-        "wire/environment.py",
+        "wire/process/environment.py",
         "services/trainer/backends/zero.py",
         "services/reward/sandbox/probe.py",
         "wire/weights/collective.py",

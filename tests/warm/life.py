@@ -19,7 +19,7 @@ import setproctitle
 from headrace.supervisor.fork_server import __main__ as server
 from headrace.supervisor.fork_server import client
 from headrace.supervisor.fork_server.request import LONGEST, module_of
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from tests.warm.loaded import ENVIRONMENT
 from tests.warm.variables import differing
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 from headrace.run import preload
 from headrace.supervisor.fork_server.client import ForkServer, ForkServerError, can_fork
 from headrace.supervisor.once import child_environment
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from tests.warm.forked import Forked
 from tests.warm.variables import differing
 

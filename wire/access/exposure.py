@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from headrace.wire.settings import ServiceSettings
+from headrace.wire.config.settings import ServiceSettings
 
 _LOCAL = ("", "localhost", "127.0.0.1", "::1")
 

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from headrace.wire import metrics
 from headrace.wire.access.certificates import roles_named
 from headrace.wire.access.process import ProcessAccess, token_in
 from headrace.wire.access.rate import MOST_PER_S, CallRate
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry import metrics
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("headrace.wire.access")
 _QUIET_S = 10.0

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.wire import metrics
 from headrace.wire.access.certificates import Certificates, files_of, read_certificates
 from headrace.wire.access.reread import RereadValue
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import ACCEPTED, Access, make_tokens, read_access
+from headrace.wire.telemetry import metrics
 
 _HEADER = "authorization"
 _SCHEME = "Bearer "

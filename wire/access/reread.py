@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from headrace.wire import metrics
 from headrace.wire.errors import ConfigError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry import metrics
+from headrace.wire.telemetry.logs import get_logger
 
 LOOK_S = 2.0
 """Between two looks at the files."""

@@ -3,4 +3,4 @@
 from typing import Literal
 
 StalePolicy = Literal["wait", "mask", "drop"]
-"""Values of the setting `run.stale`, which `headrace.wire.settings.RunTable.stale` describes."""
+"""Values of the setting `run.stale`, which `headrace.wire.config.settings.RunTable.stale` describes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from headrace.wire.json_text import read_lenient
+from headrace.wire.config.json_text import read_lenient
 
 NOTE = "note"
 """Role of a record's entries that are no messages: turns of an agent beside the conversation that is shown."""

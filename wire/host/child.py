@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.host.frames import CLOSED, MAX_FRAME, ForeignFrameError, encode, is_quiet, read
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 
 _KILL_S = 10.0
 _LAST_WORDS_S = 1.0

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from headrace.wire.http.error_replies import Refusals, add_error_replies
 from headrace.wire.http.guard import Guard, HttpPolicy
-from headrace.wire.metrics import exposition
+from headrace.wire.telemetry.metrics import exposition
 
 _LOCAL = HttpPolicy()
 _NOT_READY: Refusals = {503: {"model": dict[str, str], "description": "Not ready; `reason` says why."}}

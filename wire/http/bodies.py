@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headrace.wire.errors import WaitTimeoutError
 from headrace.wire.http.error_replies import error_response
 from headrace.wire.http.refusals import note_refusal
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 
 READS = ("GET", "HEAD")
 """Methods whose bodies no route reads; the server holds no more than 64 KiB of them."""

@@ -14,12 +14,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.http.bodies import READS, SMALL, Bodies, BodyLimits
 from headrace.wire.http.error_replies import error_response
 from headrace.wire.http.refusals import note_refusal
 from headrace.wire.http.revoked_streams import until_refused
 from headrace.wire.http.route_roles import RouteRoles
-from headrace.wire.settings import ServiceSettings
 
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
 """Read under any Host: probes and Prometheus ask for a pod by its address, or by a name that no setting lists.

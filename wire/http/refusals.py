@@ -2,8 +2,8 @@
 
 import time
 
-from headrace.wire import metrics
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry import metrics
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("headrace.wire.http")
 _QUIET_S = 10.0

@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from headrace.wire.errors import ConfigError
 from headrace.wire.http.connection import BoundedConnection
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.metrics import LoopWatch
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.metrics import LoopWatch
 
 _BACKLOG = 128
 

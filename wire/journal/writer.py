@@ -4,13 +4,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.wire import failpoints
 from headrace.wire.errors import FencedError
 from headrace.wire.host.disk_fault import writing
 from headrace.wire.journal.framing import MAGIC, frame
 from headrace.wire.journal.payloads import FOLDER, payload_name, write_payload
 from headrace.wire.journal.reader import JournalRecord, highest_incarnation, segment_name
 from headrace.wire.journal.records import BatchRecord, DroppedRecord, IncarnationRecord, Record, StepDoneRecord, pack
+from headrace.wire.process import failpoints
 from headrace.wire.rundir import atomic
 
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from headrace.wire import failpoints
 from headrace.wire.host.disk_fault import writing
+from headrace.wire.process import failpoints
 
 ASIDE = ".aside-"
 """Prefix of what is not yet there, or no longer. A killed writer leaves such a name behind; readers skip it."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from headrace.wire.api.episodes import EpisodeView, MessageView, SegmentView
+from headrace.wire.config.json_text import read_lenient
 from headrace.wire.contracts.episodes import Episode
-from headrace.wire.json_text import read_lenient
 
 UNANSWERED = "unanswered"
 """Outcome of a call in which the episode ended."""

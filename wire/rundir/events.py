@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.wire import failpoints
 from headrace.wire.host.disk_fault import writing
 from headrace.wire.host.regular_file import open_regular
+from headrace.wire.process import failpoints
 from headrace.wire.rundir import atomic, jsonl
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths

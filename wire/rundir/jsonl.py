@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from headrace.wire import failpoints
+from headrace.wire.config.json_text import read_lenient
 from headrace.wire.errors import DataError
 from headrace.wire.host.disk_fault import writing
 from headrace.wire.host.regular_file import open_regular
-from headrace.wire.json_text import read_lenient
+from headrace.wire.process import failpoints
 from headrace.wire.rundir.atomic import write_whole
 
 Record = dict[str, JsonValue]

@@ -14,6 +14,8 @@ STEP = "step"
 """Key of a line's number."""
 TIME = "t"
 """Key of the time of writing, in unix seconds."""
+TRAINED, GENERATED, PER_GPU = "trained_tokens_per_second", "generated_tokens_per_second", "_per_gpu"
+MFU, MFU_TRAIN = "mfu", "mfu_train"
 
 
 class MetricsLog:

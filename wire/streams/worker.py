@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
 from headrace.wire.errors import ConfigError, ContractError, DiskError, TransientError
 from headrace.wire.host.disk_fault import note, raise_noted
-from headrace.wire.metrics import DEAD_LETTERS
 from headrace.wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
-from headrace.wire.telemetry import bind_trace, get_logger
+from headrace.wire.telemetry.logs import bind_trace, get_logger
+from headrace.wire.telemetry.metrics import DEAD_LETTERS
 
 MAX_FAILURES = 3
 MAX_DELIVERIES = 20

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from headrace.wire.settings import TracingTable
-from headrace.wire.telemetry import get_logger
+from headrace.wire.config.settings import TracingTable
+from headrace.wire.peers.urls import is_internal
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.tracing import metrics
-from headrace.wire.urls import is_internal
 
 _PATH = "/v1/traces"
 _EVERY_S = 0.5

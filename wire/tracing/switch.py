@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
+from headrace.wire.config.settings import TracingTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import TracingTable
 from headrace.wire.tracing.spans import STATE
 
 _PACKAGES = {

@@ -62,7 +62,7 @@ class Bucket(_message.Message):
     size_bytes: _builtins.int
     dtype: _builtins.str
     digest: _builtins.str
-    """Of the bucket's bytes: ALGORITHM:HEX, see wire/digests.py."""
+    """Of the bucket's bytes: ALGORITHM:HEX, see wire/contracts/digests.py."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorSpec]: ...
     def __init__(

@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCP
 
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.host.interfaces import address_towards
-from headrace.wire.lifecycle import in_time
+from headrace.wire.process.lifecycle import in_time
 from headrace.wire.weights.store import GroupStore
 
 SOURCE_RANK = 0

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from headrace.wire.digests import SGL64_MOST_BYTES
+from headrace.wire.contracts.digests import SGL64_MOST_BYTES
 from headrace.wire.errors import ContractError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("headrace.wire.weights")
 _TILE = 8192

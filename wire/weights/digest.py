@@ -7,7 +7,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-from headrace.wire.digests import (
+from headrace.wire.contracts.digests import (
     SGL64,
     SGL64_MOST_BYTES,
     XXH3,

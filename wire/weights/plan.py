@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from headrace.wire.digests import XXH3
+from headrace.wire.contracts.digests import XXH3
 from headrace.wire.errors import ContractError
 from headrace.wire.v1 import common_pb2
 from headrace.wire.weights.digest import algorithm_on, bucket_digest, dtype_name, plan_digest

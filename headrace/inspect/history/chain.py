@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.inspect.history.found import FoundCheckpoint, FoundExport, FoundFiles
 from headrace.inspect.history.record import RunHistory
 from headrace.inspect.history.rules import missing
-from headrace.wire.digests import same_weights
+from headrace.wire.contracts.digests import same_weights
 
 _NAMED = 3
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from headrace.inspect.history.lines import numbered_records
 from headrace.inspect.history.record import RunHistory
 from headrace.inspect.history.weights import weights_sha256
+from headrace.wire.config.json_text import read_lenient
 from headrace.wire.errors import DataError
-from headrace.wire.json_text import read_lenient
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.file_digests import config_digests, sha256_of, sha256_of_files
 from headrace.wire.rundir.jsonl import Record

@@ -6,7 +6,7 @@ from headrace.config import run_dir as folders
 from headrace.config.schema import RunFile
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.model_files import ModelFiles, check_same_model, read_model_files
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("headrace.model")
 

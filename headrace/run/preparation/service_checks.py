@@ -4,12 +4,10 @@ import json
 from pathlib import Path
 
 from headrace.config.resolve import Resolved
-from headrace.config.reward_checks import has_models
+from headrace.config.reward_checks import all_leaves, has_models
 from headrace.config.schema import RunFile
 from headrace.data.__main__ import BAD_INPUT
 from headrace.run.own_code import StagedCode
-from headrace.services.reward.settings import RewardTable, ScorerTable
-from headrace.services.trainer.algorithms.own import is_own
 from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.once import ChildFailedError, Patience, python, run_once
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
@@ -40,7 +38,7 @@ def check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks: 
     """Checks in a reward service that its scorers load: a user's own module runs only there."""
     argv = python("headrace.services.reward", "--check", "--config", str(RunPaths(run_dir).settings("reward-0")))
     table, place = resolved.config.reward, resolved.place("reward", "scorers")
-    names = _scorer_names(table)
+    names = _scorer_names(resolved.config)
     # The service's own deadline ends first: its message names the scorer and the module.
     seconds = _BEGIN_S + _SCORERS_S
     try:
@@ -52,16 +50,10 @@ def check_reward(resolved: Resolved, run_dir: Path, env: dict[str, str], forks: 
         raise ConfigError(f"{place}: {error}; look for what never ends at module level{folder}") from None
 
 
-def _scorer_names(table: RewardTable) -> str:
+def _scorer_names(config: RunFile) -> str:
     """The scorers of all rubrics for one line, each once; modules of the user's own first, and only the first few."""
-    every = [*table.scorers, *(one for task in table.tasks.values() for one in task.scorers)]
-    found = dict.fromkeys(name for one in every for name in _names(one))
-    names = sorted(found, key=lambda name: ":" not in name)
+    names = sorted(dict.fromkeys(scorer.name for scorer in all_leaves(config)), key=lambda name: ":" not in name)
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-
-
-def _names(table: ScorerTable) -> list[str]:
-    return [name for one in table.members for name in _names(one)] if table.members else [table.name]
 
 
 def check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], code: StagedCode | None) -> None:
@@ -97,7 +89,7 @@ def check_functions(
     folder = ("--code", str(code.aside)) if code is not None else ()
     settings = ("--config", str(RunPaths(run_dir).settings("trainer")))
     argv = python("headrace.services.trainer", "--check-algorithm", *folder, *settings)
-    place = resolved.place("algorithm", "advantage" if is_own(table.advantage) else "policy_loss")
+    place = resolved.place("algorithm", "advantage" if table.advantage in table.own_functions else "policy_loss")
     names = ", ".join(table.own_functions)
     try:
         _check(f"checking the algorithm's functions ({names})", argv, env, forks)

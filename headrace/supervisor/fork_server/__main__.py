@@ -20,7 +20,7 @@ import time
 import setproctitle
 
 from headrace.supervisor.fork_server.request import LONGEST, ForkRequest, module_of
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 
 _ADOPTED_S = 10.0
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from headrace.supervisor.fork_server.request import LONGEST, ForkRequest, module_of
 from headrace.wire.errors import HeadraceError
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LOADED_S = 180.0

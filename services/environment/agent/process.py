@@ -17,8 +17,8 @@ from headrace.services.environment.child.errors import ChildDiedError
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.child.sandbox import child_variables
 from headrace.services.environment.child.starts import ChildStarts
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.own_code import files_in
 
 _FORWARD = Path(__file__).with_name("forward.py")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.wire import users_code
+from headrace.wire.process import users_code
 
 
 class LoadError(Exception):

@@ -15,7 +15,7 @@ from headrace.services.environment.child.errors import ResultError, ToolLostErro
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, import_named, place_of
 from headrace.wire.host.frames import CLOSED, encode, keep_from_forks, receive
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 
 TRL = "trl:"
 """Prefix of an environment that is a factory of TRL's."""

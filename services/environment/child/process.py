@@ -23,12 +23,12 @@ from headrace.services.environment.child.frames import (
     Json,
 )
 from headrace.services.environment.child.sandbox import ChildSandbox, child_variables, find_sandbox
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.host.child import Child, ended
 from headrace.wire.host.frames import ForeignFrameError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.environment import inherited
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 
 T = TypeVar("T")
 log = get_logger("environment.child")

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import headrace
 from headrace.services.environment.child.config import ChildConfig
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.environment import inherited
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("environment.child")
 _ASK_S = 30.0

@@ -23,8 +23,8 @@ from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, id
 from headrace.wire.contracts.codec import FINISH_FROM_PB, SAMPLING, SPAN
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
-from headrace.wire.rpc import call, channel
-from headrace.wire.telemetry import get_logger
+from headrace.wire.peers.rpc import call, channel
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import rollout_pb2 as pb
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from headrace.wire.environment import inherited
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.atomic import write_text
 from headrace.wire.rundir.own_code import files_in
 

@@ -31,7 +31,7 @@ from headrace.services.environment.taskset.loading import Asked, LoadedTaskset, 
 from headrace.services.environment.taskset.played import played_trace
 from headrace.services.environment.taskset.toolsets import bound_toolset_starts
 from headrace.wire.host.frames import encode, read
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 
 _KEY = "HEADRACE_POLICY_API_KEY"
 """The package hands no variable with such a name on to what it starts."""

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.settings import VERIFIERS, EnvironmentTable
 from headrace.services.environment.taskset.rows import taskset_rows
-from headrace.wire.entry import exit_code
 from headrace.wire.errors import ConfigError, HeadraceError
+from headrace.wire.process.entry import exit_code
 
 
 def main(arguments: Sequence[str]) -> int:

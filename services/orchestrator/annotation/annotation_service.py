@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headrace.services.orchestrator.annotation.votes import VoteStore
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 
 T = TypeVar("T")
 

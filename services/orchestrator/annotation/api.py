@@ -12,7 +12,7 @@ from headrace.services.orchestrator.http.replies import RequestRefusedError, Who
 from headrace.wire.api.annotation import AnnotationTurn
 from headrace.wire.errors import HeadraceError
 from headrace.wire.http import act_refusals, read_refusals
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("annotation")
 

@@ -11,7 +11,7 @@ from headrace.services.orchestrator.annotation.pairs import CompletionPair, Mess
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import RunPaths, rollout_file
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("annotation")
 

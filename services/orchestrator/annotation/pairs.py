@@ -9,8 +9,8 @@ from typing import NotRequired, TypedDict
 
 from pydantic import JsonValue, TypeAdapter
 
+from headrace.wire.config.json_text import read_lenient
 from headrace.wire.contracts.transcript import Transcript, transcript_of
-from headrace.wire.json_text import read_lenient
 
 Message = dict[str, JsonValue]
 Record = dict[str, JsonValue]

@@ -7,9 +7,9 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from headrace.wire.entry import GIVEN_UP, REFUSED, end_process
 from headrace.wire.errors import ConfigError, HeadraceError
-from headrace.wire.telemetry import configure_logging, get_logger
+from headrace.wire.process.entry import GIVEN_UP, REFUSED, end_process
+from headrace.wire.telemetry.logs import configure_logging, get_logger
 
 
 def main() -> int:

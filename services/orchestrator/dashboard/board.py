@@ -16,8 +16,8 @@ from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import Resync, StepMetrics
 from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus, StreamStatus, TrainerStatus
 from headrace.wire.errors import HeadraceError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("dashboard")
 

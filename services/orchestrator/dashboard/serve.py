@@ -13,8 +13,8 @@ from headrace.services.orchestrator.dashboard.ended import EndedRun, read_config
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.http import RolesOf, admin_app, serve_http
-from headrace.wire.lifecycle import Shutdown
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import Shutdown
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("dashboard")
 

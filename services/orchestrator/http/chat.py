@@ -24,7 +24,7 @@ from headrace.services.orchestrator.state.registry import Registry, Replica
 from headrace.wire.api.openai import DONE, ChatObjects, ChatRefusedError, event, models, usage
 from headrace.wire.contracts.codec import VERSION
 from headrace.wire.http import chat_refusals
-from headrace.wire.rpc import metadata
+from headrace.wire.peers.rpc import metadata
 from headrace.wire.v1 import orchestrator_pb2
 from headrace.wire.v1 import rollout_pb2 as pb
 

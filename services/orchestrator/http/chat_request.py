@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo, field_validator
 
 from headrace.wire.api.openai import ChatRefusedError
-from headrace.wire.json_text import read_strict
+from headrace.wire.config.json_text import read_strict
 from headrace.wire.v1 import rollout_pb2
 
 MOST_BYTES = 8 * 1024 * 1024

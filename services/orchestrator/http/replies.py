@@ -8,8 +8,8 @@ from fastapi import Request, Response
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from headrace.wire.api.model import encode
+from headrace.wire.config.json_text import is_text, read_strict
 from headrace.wire.http.error_replies import error_response
-from headrace.wire.json_text import is_text, read_strict
 
 B = TypeVar("B", bound=BaseModel)
 

@@ -24,7 +24,7 @@ from headrace.wire.contracts import (
 from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, Entry, StreamName
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("orchestrator.dead")
 

@@ -19,7 +19,7 @@ from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.rundir.evals import EvalLog
 from headrace.wire.streams import EVALUATION_FLOW, Broker, Put, StreamName
 from headrace.wire.streams.worker import Worker
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("orchestrator.evaluation")
 _RESULT = TypeAdapter(EvalResult)

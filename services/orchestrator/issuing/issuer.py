@@ -16,10 +16,10 @@ from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import OpenGroup, Store
 from headrace.wire.contracts import Purpose, decode_header, group_id
 from headrace.wire.errors import ContractError, HeadraceError, TransientError
-from headrace.wire.rpc import call
+from headrace.wire.peers.rpc import call
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import TRAINING_FLOW, Broker
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import trainer_pb2
 
 log = get_logger("orchestrator.issuer")

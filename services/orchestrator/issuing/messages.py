@@ -6,7 +6,7 @@ from headrace.services.orchestrator.issuing.prompts import PromptRow
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.wire import tracing
 from headrace.wire.contracts import Header, Message, PromptGroup, Purpose, Sampling, eval_group_id, group_id
-from headrace.wire.telemetry import new_traceparent
+from headrace.wire.telemetry.logs import new_traceparent
 
 
 def training_prompt(

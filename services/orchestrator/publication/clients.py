@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 
 from headrace.wire.access.roles import Role
-from headrace.wire.rpc import channel
+from headrace.wire.peers.rpc import channel
 from headrace.wire.v1 import rollout_pb2_grpc, trainer_pb2_grpc
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.state.registry import Replica
 from headrace.wire.errors import HeadraceError
-from headrace.wire.rpc import call
+from headrace.wire.peers.rpc import call
 from headrace.wire.v1 import rollout_pb2, trainer_pb2
 
 _OPEN_S = 10.0

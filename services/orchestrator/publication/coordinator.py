@@ -21,7 +21,7 @@ from headrace.services.orchestrator.state.registry import Registry, Replica
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.wire.errors import TransientError
 from headrace.wire.rundir.events import EventLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 
 log = get_logger("orchestrator.publication")

@@ -14,8 +14,8 @@ from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
 from headrace.services.orchestrator.state.registry import Registry, Replica
 from headrace.wire.errors import HeadraceError
-from headrace.wire.rpc import call
-from headrace.wire.telemetry import get_logger
+from headrace.wire.peers.rpc import call
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import rollout_pb2
 

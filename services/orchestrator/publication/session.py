@@ -17,12 +17,12 @@ from headrace.services.orchestrator.state.registry import Registry, Replica
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.wire import tracing
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.digests import same_weights
+from headrace.wire.contracts.digests import same_weights
 from headrace.wire.errors import HeadraceError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.rpc import call
+from headrace.wire.peers.rpc import call
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.events import EventLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import rollout_pb2
 from headrace.wire.v1.message_pb2 import PolicyVersion as WireVersion

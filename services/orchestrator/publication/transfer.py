@@ -10,7 +10,7 @@ from headrace.services.orchestrator.settings import PublicationTable
 from headrace.services.orchestrator.state.registry import Replica
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.rpc import call
+from headrace.wire.peers.rpc import call
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import rollout_pb2, trainer_pb2
 from headrace.wire.v1.common_pb2 import TensorChecksum, WeightPlan

@@ -5,8 +5,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headrace.wire import failpoints
 from headrace.wire.host.disk_fault import writing
+from headrace.wire.process import failpoints
 from headrace.wire.rundir import atomic
 
 Value = str | bytes | int | float | None

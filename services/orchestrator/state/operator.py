@@ -7,11 +7,11 @@ from pathlib import Path
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.wire.api.status import OperatorStatus
-from headrace.wire.control import ask
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.peers.control import ask
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("orchestrator.operator")
 _SCALE_S = 15.0

@@ -13,7 +13,7 @@ from headrace.services.orchestrator.state.step_clock import StepClock
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.contracts import DropReason
 from headrace.wire.errors import FencedError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2
 
 log = get_logger("orchestrator.run")

@@ -20,8 +20,8 @@ from headrace.services.reward.endpoint.request import RequestBudget, request_s
 from headrace.services.reward.endpoint.target import Target, read_target
 from headrace.services.reward.scorer import Context
 from headrace.wire.errors import ConfigError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("reward")
 

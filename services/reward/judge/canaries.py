@@ -13,7 +13,7 @@ from headrace.services.reward import metrics
 from headrace.services.reward.endpoint import EndpointError
 from headrace.services.reward.scorer import Sample, ScorerDownError
 from headrace.wire.errors import WaitTimeoutError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("reward")
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 _OURS = {"model", "messages", "n", "stream", "response_format", "temperature", "max_tokens"}
 

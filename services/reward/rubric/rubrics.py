@@ -10,12 +10,12 @@ from pathlib import Path
 
 from headrace.services.reward.endpoint import together
 from headrace.services.reward.rubric.circuit import Circuit
+from headrace.services.reward.rubric.reasoning import answer_start, opened_by
 from headrace.services.reward.rubric.rubric import Result, Rubric, digest
 from headrace.services.reward.rubric.scorer_slot import ScorerSlot
 from headrace.services.reward.scorer import Context, Sample, Scorer
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.settings import CombinationTable, RewardTable, ScorerTable
-from headrace.wire.reasoning import answer_start, opened_by
 
 
 class Rubrics:

@@ -10,8 +10,8 @@ from headrace.services.reward.rubric.refusal import refusal
 from headrace.services.reward.scorer import Reads, Sample, Scorer, ScorerDownError, Verdict
 from headrace.services.reward.scorers.rules.functions import said
 from headrace.wire import tracing
-from headrace.wire.telemetry import get_logger
-from headrace.wire.users_code import FIRST_GROUPS, FirstFailures, shown
+from headrace.wire.process.users_code import FIRST_GROUPS, FirstFailures, shown
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("reward")
 

@@ -14,8 +14,8 @@ from headrace.services.reward.sandbox.inside.confine import Limits
 from headrace.services.reward.sandbox.outcome import Program, SandboxOutcome
 from headrace.services.reward.sandbox.probe import check
 from headrace.services.reward.sandbox.slot import Slot, sealed, text_of
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("reward")
 

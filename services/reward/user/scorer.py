@@ -14,8 +14,8 @@ from headrace.services.reward.user.calls import signature
 from headrace.services.reward.workers.errors import JobDiedError, JobError, JobTimeoutError
 from headrace.services.reward.workers.pool import WorkerPool
 from headrace.wire.errors import ConfigError, WaitTimeoutError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 
 PROMPT_MESSAGES = "prompt_messages"
 """Reserved column: the prompt's messages, where the data row's prompt was messages (see headrace/data/presets.py)."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.frames import CLOSED, encode, keep_from_forks, receive
-from headrace.wire.lifecycle import die_with_parent
-from headrace.wire.users_code import bug_of
+from headrace.wire.process.lifecycle import die_with_parent
+from headrace.wire.process.users_code import bug_of
 
 Function = Callable[[dict[str, object]], dict[str, object]]
 _OUR_CODE = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
 """How a job may end without a result."""
 
 from headrace.wire.errors import HeadraceError
-from headrace.wire.users_code import Bug, shown
+from headrace.wire.process.users_code import Bug, shown
 
 
 class WorkerError(HeadraceError):

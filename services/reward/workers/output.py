@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from headrace.services.reward import metrics
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _CHUNK = 1 << 16
 BURST = 1 << 20

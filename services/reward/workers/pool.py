@@ -13,8 +13,8 @@ from headrace.services.reward.workers.process import DiedAtStartError, Order, Wo
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.host.child import ended
 from headrace.wire.host.frames import ForeignFrameError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("workers")
 

@@ -10,8 +10,8 @@ from headrace.services.reward.workers.errors import JobError
 from headrace.services.reward.workers.output import copy_output
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.host.child import Child, ended
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.users_code import Bug
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.process.users_code import Bug
 
 _LAST_S = 1.0
 """For a child to leave by itself, which has closed its socket."""

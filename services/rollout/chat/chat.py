@@ -32,8 +32,8 @@ from headrace.wire.contracts import FinishReason, PolicyVersion, Sampling, rollo
 from headrace.wire.contracts.codec import VERSION
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError, TransientError, WaitTimeoutError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import rollout_pb2 as pb
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from headrace.services.rollout.settings import RolloutSettings
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 
 class ChatOnceTable(Table):

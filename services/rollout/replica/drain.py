@@ -23,9 +23,9 @@ from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.access import process as process_access
 from headrace.wire.access.roles import Role
-from headrace.wire.entry import REFUSED, read_settings
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import act_refusals, bearer_of
+from headrace.wire.process.entry import REFUSED, read_settings
 from headrace.wire.rundir.layout import RunPaths
 
 _ASK_S = 5.0

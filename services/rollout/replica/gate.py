@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headrace.services.rollout import metrics
 from headrace.services.rollout.replica.states import ReplicaState, advance
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 
 NO_VERSION = PolicyVersion(incarnation=0, version=0)
 

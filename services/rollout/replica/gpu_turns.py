@@ -16,7 +16,7 @@ from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.rundir.events import EventLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("rollout.turns")
 

@@ -25,7 +25,7 @@ from headrace.wire.errors import ContractError, WaitTimeoutError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.worker import HandBack
-from headrace.wire.telemetry import trace_id
+from headrace.wire.telemetry.logs import trace_id
 
 _AWAY_S = 0.2
 """Pause before the next read after a prompt was handed back, so that another replica gets it."""

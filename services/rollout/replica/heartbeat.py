@@ -15,10 +15,10 @@ from headrace.services.rollout.service import WIRE_STATES
 from headrace.wire.access.roles import Role
 from headrace.wire.contracts.codec import VERSION
 from headrace.wire.errors import HeadraceError, WaitTimeoutError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.outage import Outage
-from headrace.wire.rpc import call, channel
-from headrace.wire.telemetry import get_logger
+from headrace.wire.peers.outage import Outage
+from headrace.wire.peers.rpc import call, channel
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub

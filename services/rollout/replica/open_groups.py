@@ -16,7 +16,7 @@ from headrace.services.rollout.engines.protocol import Completion, Engine
 from headrace.wire.contracts import DropReason, Header, Message, Tombstone, encode
 from headrace.wire.errors import HeadraceError
 from headrace.wire.streams import Broker, StreamName
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("rollout.under_way")
 

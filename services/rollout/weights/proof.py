@@ -12,7 +12,7 @@ from headrace.services.rollout.weights.session import UpdateSession
 from headrace.services.rollout.weights.table_trust import TableTrust
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.errors import ContractError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2
 
 log = get_logger("rollout.update")

@@ -21,7 +21,7 @@ from headrace.wire.contracts import PolicyVersion
 from headrace.wire.contracts.codec import VERSION
 from headrace.wire.errors import ContractError, FencedError, HeadraceError
 from headrace.wire.rundir.events import EventLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2, rollout_pb2
 
 log = get_logger("rollout.update")

@@ -11,7 +11,7 @@ from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.tensor_files import stored_tensors
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _SHARE = 0.5
 """Share of available memory that whole models in float32 may take while they are loaded."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights import host_buffer, on_gpu, wait_for_copies
 
 log = get_logger("trainer.parking")

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.services.trainer.model.optimizers import kind_of, state_keys
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.backend")
 

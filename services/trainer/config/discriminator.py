@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 
 def reference_texts(columns: Mapping[str, object], column: str) -> list[str]:

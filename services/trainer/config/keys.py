@@ -18,7 +18,7 @@ from headrace.services.trainer.algorithms.options import (
     SoftGate,
 )
 from headrace.services.trainer.algorithms.registry import Composition, Need
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 
 class AlgorithmKeys(

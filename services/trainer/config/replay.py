@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 
 class ReplayTable(Table):

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from headrace.services.trainer.algorithms.names import PreferenceKind
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.settings import TrainerTable
-from headrace.wire.settings import ServiceSettings, Table
+from headrace.wire.config.settings import ServiceSettings, Table
 
 
 class StageTable(Table):

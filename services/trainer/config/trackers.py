@@ -1,13 +1,17 @@
-"""`[trackers]`. Imports no torch."""
+"""`[trackers]`, and whether the libraries of the trackers are installed. Imports none of them, and no torch."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
+from headrace.wire.errors import ConfigError
 
 TrackerName = Literal["wandb", "tensorboard", "mlflow", "trackio"]
+_DATABASE = ("sqlalchemy", "alembic")
+"""What MLflow needs for a database of its own; a server needs neither."""
 
 
 class WandbTable(Table):
@@ -66,3 +70,15 @@ class TrackersTable(Table):
         if len(set(value)) != len(value):
             raise ValueError("name each tracker once")
         return value
+
+
+def check_installed(table: TrackersTable) -> None:
+    """Raises ConfigError naming the extra of a tracker that is not installed."""
+    for name in table.use:
+        local = name == "mlflow" and not table.mlflow.uri.startswith(("http://", "https://"))
+        for module in (name, *(_DATABASE if local else ())):
+            if find_spec(module) is None:
+                raise ConfigError(
+                    f"[trackers] use = [{name!r}] needs the package {module}: pip install 'headrace[{name}]', or leave "
+                    f"{name!r} out"
+                )

@@ -18,7 +18,7 @@ from headrace.services.trainer.discriminator.version_store import VersionStore
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.stages.offline.step import OfflineStep
 from headrace.wire.contracts import ScoredGroup
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _PREFIX = "discriminator_"
 """Prefix of its metrics' names."""

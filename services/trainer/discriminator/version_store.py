@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.wire.rundir import atomic
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 CURRENT = "current"
 _KEEP = 2

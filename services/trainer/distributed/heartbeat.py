@@ -17,8 +17,8 @@ from torch._C._distributed_c10d import Store
 from headrace.services.trainer.distributed.rendezvous import OVER, beat_key
 from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.distributed.topology import RankTopology
-from headrace.wire.entry import REFUSED, exit_code
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.entry import REFUSED, exit_code
+from headrace.wire.telemetry.logs import get_logger
 
 _TROUBLE, _STOP = "trouble", "stop"
 _LONGEST_BEAT_S = 2.0

@@ -35,11 +35,11 @@ from headrace.services.trainer.distributed.rendezvous import (
 from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.distributed.topology import RankTopology, rank_device
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.wire.environment import set_default, set_variable
 from headrace.wire.errors import TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, has_address, interface_of
-from headrace.wire.lifecycle import die_with_parent, in_time
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.environment import set_default, set_variable
+from headrace.wire.process.lifecycle import die_with_parent, in_time
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights.store import GroupStore
 
 _HOST = "127.0.0.1"

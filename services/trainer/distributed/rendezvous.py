@@ -23,8 +23,8 @@ from headrace.services.trainer.distributed.stop import StoppedError
 from headrace.services.trainer.distributed.topology import RankTopology
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, has_address
-from headrace.wire.lifecycle import in_time
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import in_time
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights.store import listening_store
 
 T = TypeVar("T")

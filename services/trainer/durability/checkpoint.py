@@ -23,7 +23,7 @@ from headrace.services.trainer.durability.random_states import random_states
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.file_digests import sha256_of
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 SCHEMA = 1
 _NAME = re.compile(r"step-(\d{6,})")

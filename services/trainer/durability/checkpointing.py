@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.checkpoint")
 

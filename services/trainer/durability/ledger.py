@@ -20,8 +20,8 @@ import numpy as np
 
 from headrace.services.trainer.durability.fate_table import FateTable, GroupFate
 from headrace.wire.contracts import DropReason, PolicyVersion, ScoredGroup
+from headrace.wire.contracts.digests import same_weights
 from headrace.wire.contracts.staleness import StalePolicy
-from headrace.wire.digests import same_weights
 from headrace.wire.errors import HeadraceError
 
 

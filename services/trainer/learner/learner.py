@@ -28,7 +28,7 @@ from headrace.services.trainer.timing.phases import Timed, untimed
 from headrace.wire.contracts import ScoredGroup
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights import join_groups
 
 _DISCRIMINATOR_VERSION = "discriminator_version"

@@ -20,10 +20,10 @@ from headrace.services.trainer.model.model import Policy, ValueModel, layers_of
 from headrace.services.trainer.model.noise import noise_problem, turn_noise_off
 from headrace.services.trainer.model.quantization import dequantize_body, quantize_body
 from headrace.services.trainer.model.weight_sources import UndeferrableError
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.model_files import indexed_weights
-from headrace.wire.settings import LoraTable
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _AutoClass = type[AutoModelForCausalLM | AutoModelForSequenceClassification]
 log = get_logger("trainer.loading")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import LoraTable
 
 if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer

@@ -18,7 +18,7 @@ from headrace.services.trainer.model.deferred import Deferred
 from headrace.services.trainer.model.layout import Layout, model_layout, plain_layout
 from headrace.services.trainer.model.lora import adapter_parameters, adapters_off, merged_state
 from headrace.services.trainer.throughput.shape import compute_shape
-from headrace.wire.settings import LoraTable
+from headrace.wire.config.settings import LoraTable
 
 
 class TrainedModule(nn.Module):

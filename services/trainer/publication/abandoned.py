@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from headrace.services.trainer import metrics
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 MOST_OF_A_REPLICA = 3
 MOST = 16

@@ -1,7 +1,7 @@
 """What an engine's own checksums of a version must be, computed from the snapshot.
 
-The `/weights_checker` of an SGLang server hashes each of its parameters. `wire/fused_names.py` maps tensors of the
-checkpoint to parameters. The vocabulary is padded to a multiple of 64 with zeros.
+The `/weights_checker` of an SGLang server hashes each of its parameters. `wire/contracts/fused_names.py` maps a
+checkpoint's tensors to parameters. The vocabulary is padded to a multiple of 64 with zeros.
 
 - `sglang-sha256`, on a CPU: the first 8 bytes of the sha256; the inner size of an MLP or expert is padded, too, to a
   multiple of 32.
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from headrace.services.trainer.publication.shards import Split, shard
-from headrace.wire.digests import SGL64_MOST_BYTES
-from headrace.wire.fused_names import of_expert, place
+from headrace.wire.contracts.digests import SGL64_MOST_BYTES
+from headrace.wire.contracts.fused_names import of_expert, place
 from headrace.wire.weights.device_hash import device_hash
 
 _PADDED_ON_CPU = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.services.trainer.publication.held import Held
 from headrace.services.trainer.publication.transfer_metrics import timed_send
 from headrace.wire.rundir.model_files import TOKENIZER_FILES
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights import save_weights, tensors_of
 
 log = get_logger("trainer.copies")

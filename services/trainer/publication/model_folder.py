@@ -15,8 +15,8 @@ from torch import Tensor
 
 from headrace.services.trainer.publication.checksums import engine_checksums
 from headrace.services.trainer.publication.index_check import weight_files
+from headrace.wire.contracts.fused_names import place
 from headrace.wire.errors import ConfigError, ContractError
-from headrace.wire.fused_names import place
 from headrace.wire.v1.common_pb2 import WeightPlan
 
 

@@ -20,10 +20,10 @@ from headrace.services.trainer.publication.outgoing import weight_groups
 from headrace.services.trainer.publication.sender import Sender
 from headrace.services.trainer.registration import Stub
 from headrace.wire import tracing
-from headrace.wire.digests import XXH3
+from headrace.wire.contracts.digests import XXH3
 from headrace.wire.errors import TransientError, WaitTimeoutError
-from headrace.wire.rpc import call
-from headrace.wire.telemetry import get_logger
+from headrace.wire.peers.rpc import call
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2
 from headrace.wire.weights import device_names, nccl_version, tensors_of
 

@@ -15,8 +15,8 @@ from headrace.services.trainer.publication.abandoned import Abandoned
 from headrace.services.trainer.publication.held import Held
 from headrace.services.trainer.publication.transfer_metrics import timed_send
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.lifecycle import aside
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import aside
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights import CollectiveGroup, GroupStore, Staging, open_store, side_stream
 
 log = get_logger("trainer.sender")

@@ -15,7 +15,7 @@ from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic, rollouts
 from headrace.wire.rundir.file_digests import sha256_of
 from headrace.wire.rundir.layout import rollout_file
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.rollouts")
 

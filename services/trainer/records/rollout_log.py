@@ -15,7 +15,7 @@ from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.episode_column import episode_text
-from headrace.wire.telemetry import trace_id
+from headrace.wire.telemetry.logs import trace_id
 
 
 def write_rollouts(

@@ -14,7 +14,7 @@ from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _STALE_SHARE = 0.05
 """Share of the tokens that arrived, above which the bound on staleness shapes what is learned."""

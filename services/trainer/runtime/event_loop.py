@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from headrace.wire.errors import WaitTimeoutError
-from headrace.wire.telemetry import get_logger
-from headrace.wire.threads import start_threads
+from headrace.wire.process.threads import start_threads
+from headrace.wire.telemetry.logs import get_logger
 
 T = TypeVar("T")
 _STOP_S = 10.0

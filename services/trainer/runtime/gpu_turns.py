@@ -13,7 +13,7 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.host.gpu_lock import GpuLock
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.turns")
 _LOOK_S = 0.1

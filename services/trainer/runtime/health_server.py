@@ -10,7 +10,7 @@ from headrace.services.trainer.service import SERVICE_NAME, http_app
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.host.disk import DiskWatch
 from headrace.wire.http import serve_http
-from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.peers.rpc import serve as serve_rpc
 
 _START_S = 30.0
 

@@ -20,10 +20,10 @@ from headrace.wire.contracts import (
     group_id,
 )
 from headrace.wire.errors import ContractError, TransientError, WaitTimeoutError
-from headrace.wire.metrics import DEAD_LETTERS
 from headrace.wire.streams import Broker, Consumer, Entry, StreamName
 from headrace.wire.streams.worker import dead_put, is_lost
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
+from headrace.wire.telemetry.metrics import DEAD_LETTERS
 
 _READ_COUNT = 64
 _BLOCK_S = 1.0

@@ -23,13 +23,13 @@ from headrace.wire.host.disk import DiskWatch
 from headrace.wire.host.disk_fault import raise_noted
 from headrace.wire.http import serve_http
 from headrace.wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
-from headrace.wire.rpc import call, channel
-from headrace.wire.rpc import serve as serve_rpc
+from headrace.wire.peers.rpc import call, channel
+from headrace.wire.peers.rpc import serve as serve_rpc
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.file_digests import config_digests
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import Broker
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 
 _ACK_S = 90.0

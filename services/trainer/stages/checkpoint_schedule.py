@@ -8,12 +8,12 @@ from headrace.services.trainer.learner.leader import Leader
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import config_digest
-from headrace.wire import failpoints
 from headrace.wire.errors import DataError
 from headrace.wire.journal import prune_payloads
+from headrace.wire.process import failpoints
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.receipts import take_receipt
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.checkpoint")
 

@@ -19,7 +19,7 @@ from headrace.services.trainer.stages.parts import prepare_torch
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.model_files import TOKENIZER_FILES
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _MARK = "made_from.json"
 """What the folder was made of; written last."""

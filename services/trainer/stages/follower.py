@@ -10,7 +10,7 @@ from headrace.services.trainer.learner.leader import follow
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import canary_maker, load_learner
-from headrace.wire.telemetry import configure_logging
+from headrace.wire.telemetry.logs import configure_logging
 
 AWAITING_RANKS = "waiting for the trainer's other ranks"
 

@@ -20,7 +20,7 @@ from headrace.wire.journal import (
     read_payload,
 )
 from headrace.wire.rundir import atomic
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 MAX_REPLAY_DEATHS = 3
 _DEATHS = "replay-deaths.json"

@@ -31,11 +31,11 @@ from headrace.services.trainer.throughput.hardware import read_hardware
 from headrace.services.trainer.timing.step_times import replay_times
 from headrace.services.trainer.trackers import make_trackers
 from headrace.wire import tracing
-from headrace.wire.digests import algorithm_of, same_weights
+from headrace.wire.contracts.digests import algorithm_of, same_weights
 from headrace.wire.errors import ConfigError
 from headrace.wire.journal import JournalRecord, read_journal
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.rl")
 

@@ -9,7 +9,7 @@ from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.stages.batch_wait import WaitReport
 from headrace.wire.errors import DiskError
 from headrace.wire.host.disk_fault import free_bytes, in_bytes
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _LOOK_S = 0.5
 MIB = 1024 * 1024

@@ -20,9 +20,10 @@ from headrace.services.trainer.throughput.speed import Hardware, step_speed
 from headrace.services.trainer.timing.device_clock import clock_of
 from headrace.services.trainer.timing.phases import TRAIN, Phases
 from headrace.services.trainer.timing.step_times import step_times
-from headrace.wire import failpoints, tracing
+from headrace.wire import tracing
+from headrace.wire.process import failpoints
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _LOOK_S = 0.05
 log = get_logger("trainer.rl")

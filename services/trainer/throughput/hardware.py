@@ -4,7 +4,7 @@ import torch
 
 from headrace.services.trainer.throughput.peak import TERA, peak_flops
 from headrace.services.trainer.throughput.speed import Hardware
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.throughput")
 

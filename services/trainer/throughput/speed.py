@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-TRAINED, GENERATED = "trained_tokens_per_second", "generated_tokens_per_second"
-PER_GPU = "_per_gpu"
-MFU, MFU_TRAIN = "mfu", "mfu_train"
+from headrace.wire.rundir.metrics import GENERATED, MFU, MFU_TRAIN, PER_GPU, TRAINED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from headrace.wire.rundir.evals import VERSION
 from headrace.wire.rundir.jsonl import Record, number_of, parse
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP, TIME
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _LOOK_S = 1.0
 _LONGEST_DELAY_S = 60.0

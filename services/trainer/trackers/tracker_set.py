@@ -3,16 +3,15 @@
 import time
 from collections.abc import Callable, Sequence
 
-from headrace.services.trainer.config.trackers import TrackerName, TrackersTable
+from headrace.services.trainer.config.trackers import TrackerName, TrackersTable, check_installed
 from headrace.services.trainer.trackers.delivery import Delivery
-from headrace.services.trainer.trackers.installed import check_installed
 from headrace.services.trainer.trackers.to_mlflow import ToMlflow
 from headrace.services.trainer.trackers.to_tensorboard import ToTensorBoard
 from headrace.services.trainer.trackers.to_trackio import ToTrackio
 from headrace.services.trainer.trackers.to_wandb import ToWandb
 from headrace.services.trainer.trackers.tracker import TrackedRun, Tracker
+from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.settings import ServiceSettings
 
 _HURRY_S = 3.0
 """Longest that a process which was asked to stop waits for its trackers."""

@@ -8,8 +8,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from headrace.wire import failpoints
 from headrace.wire.contracts import DropReason, Message, encode
+from headrace.wire.process import failpoints
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import HandBack, Worker

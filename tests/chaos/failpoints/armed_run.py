@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from headrace.wire.failpoints import VARIABLE
+from headrace.wire.process.failpoints import VARIABLE
 from tests.e2e.broker_log import remove
 from tests.e2e.episodes import played_run
 from tests.e2e.harness import TinyRun

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from headrace.wire.entry import REFUSED
+from headrace.wire.process.entry import REFUSED
 from tests.chaos.proxy.faults import Fault
 from tests.chaos.proxy.judge import Judge, score
 from tests.chaos.proxy.proxy import FaultProxy

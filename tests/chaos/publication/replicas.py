@@ -12,7 +12,7 @@ from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.access import process as access
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import HeadraceError
-from headrace.wire.rpc import call, channel
+from headrace.wire.peers.rpc import call, channel
 from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import rollout_pb2
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub

@@ -38,7 +38,7 @@ from headrace.wire.contracts import (
     group_id,
 )
 from headrace.wire.errors import TransientError
-from headrace.wire.rpc import channel, serve
+from headrace.wire.peers.rpc import channel, serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker

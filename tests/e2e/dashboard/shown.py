@@ -8,7 +8,7 @@ import httpx
 
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 from tests.http_tokens import bearer_of, made_for
 from tests.warm.start import Process, start
 

@@ -35,8 +35,8 @@ from headrace.wire.contracts import (
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.codec import FINISH_TO_PB, SPAN
 from headrace.wire.errors import ExhaustedError, TransientError
+from headrace.wire.peers.rpc import serve
 from headrace.wire.rendering.tokenizers import load_tokenizer
-from headrace.wire.rpc import serve
 from headrace.wire.v1 import message_pb2, rollout_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as orchestrator
 from headrace.wire.v1 import rollout_pb2 as pb

@@ -16,11 +16,11 @@ import pytest
 from headrace.services.environment.health import EnvironmentHealth, EnvironmentOutageError
 from headrace.services.environment.service import EpisodeGroups
 from headrace.wire.contracts import DropReason, FinishReason, Message, RolloutGroup, Tombstone, decode, encode
+from headrace.wire.process.users_code import FIRST_GROUPS
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import HandBack, Worker
-from headrace.wire.users_code import FIRST_GROUPS
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
 from tests.integration.environment.stage import Stage, played, stage

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.services.environment.player.replicas import ReplicaDirectory, follow_replicas
 from headrace.services.orchestrator.service import SERVICE_NAME
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
 from headrace.wire.v1 import message_pb2, orchestrator_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.waiting import until_async

@@ -12,7 +12,7 @@ import pytest
 from headrace.services.environment.reporting import report_episodes
 from headrace.services.orchestrator.service import SERVICE_NAME
 from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc, rollout_pb2
 from tests.integration.environment.stage import stage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.wire.telemetry import new_traceparent
+from headrace.wire.telemetry.logs import new_traceparent
 from tests.integration.environment.stage import stage
 from tests.integration.environment.test_groups import Works, calls, working
 from tests.spans import parent, recording, traceparent

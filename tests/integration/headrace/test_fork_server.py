@@ -18,8 +18,8 @@ from headrace.run.preload import begin_fork_server
 from headrace.supervisor.fork_server.client import ForkServer, can_fork
 from headrace.supervisor.once import ChildFailedError, run_once
 from headrace.supervisor.process import ProcessPlan, ServiceProcess
+from headrace.wire.config.settings import RunTable
 from headrace.wire.errors import WaitTimeoutError
-from headrace.wire.settings import RunTable
 from tests.waiting import until
 
 SERVICE = """

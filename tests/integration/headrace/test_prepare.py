@@ -12,8 +12,8 @@ from headrace.services.environment.app import check_digest
 from headrace.services.environment.identity import with_copied_code
 from headrace.services.environment.settings import EnvironmentSettings
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.wire.entry import read_settings
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.entry import read_settings
 from headrace.wire.rundir.layout import RunPaths
 from tests.valkey import Valkey
 

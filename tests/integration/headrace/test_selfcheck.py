@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.cli import gpu
 from headrace.selfcheck import step
 from headrace.selfcheck.check import PROBES, Probe, ProbeResult, run_probes
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 
 ROOT = Path(__file__).parents[3]
 

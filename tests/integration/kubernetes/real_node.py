@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from tests.integration.kubernetes.control_plane import ControlPlane
 
 _JOIN_S = 1200

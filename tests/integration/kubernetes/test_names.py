@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config.resolve import resolve
-from headrace.wire.environment import NAMES
+from headrace.wire.process.environment import NAMES
 from tests.integration.kubernetes.rendered import ALL, containers, named, pods, render
 
 OPTIONAL = {"dashboard-tls"}

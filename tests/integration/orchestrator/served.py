@@ -11,9 +11,9 @@ from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import make_tokens, token_of
-from headrace.wire.environment import inherited
+from headrace.wire.config.settings import RunTable
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.settings import RunTable
 from tests.http_tokens import remember
 from tests.warm.start import Process, start
 

@@ -13,7 +13,7 @@ import httpx
 
 from headrace.supervisor.once import child_environment
 from headrace.wire.access.tokens import remove_tokens
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 from tests.annotation import write_run
 from tests.http_tokens import bearer

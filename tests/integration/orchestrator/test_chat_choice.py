@@ -21,7 +21,7 @@ from headrace.services.orchestrator.state.operator_requests import OperatorReque
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.http import admin_app, serve_http
-from headrace.wire.rpc import RpcServer, serve
+from headrace.wire.peers.rpc import RpcServer, serve
 from headrace.wire.v1 import orchestrator_pb2, rollout_pb2_grpc
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests.http_tokens import any_role

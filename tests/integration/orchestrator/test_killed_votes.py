@@ -13,7 +13,7 @@ WRITES = """
 import sys
 from pathlib import Path
 from headrace.services.orchestrator.annotation.vote_log import VoteLog
-from headrace.wire import failpoints
+from headrace.wire.process import failpoints
 failpoints.install("orchestrator", sys.argv[2])
 log = VoteLog(Path(sys.argv[1]))
 for number in range(3):

@@ -15,7 +15,7 @@ from headrace.services.reward.service import SERVICE_NAME, GroupScorer, RewardSe
 from headrace.wire.contracts import DropReason, Message, Purpose, RolloutGroup, ScoredGroup, Tombstone, decode, encode
 from headrace.wire.contracts.codec import GROUP
 from headrace.wire.errors import TransientError
-from headrace.wire.rpc import call, channel, serve
+from headrace.wire.peers.rpc import call, channel, serve
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import Worker

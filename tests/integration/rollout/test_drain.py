@@ -30,7 +30,7 @@ from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import make_tokens
 from headrace.wire.contracts import DropReason, FinishReason, Message, PolicyVersion, VersionSpan, encode
 from headrace.wire.http import admin_app, serve_http
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName

@@ -17,7 +17,7 @@ from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.contracts import decode
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
 from headrace.wire.rundir.events import read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import orchestrator_pb2 as pb

@@ -30,8 +30,8 @@ from headrace.wire.contracts import (
     encode,
     group_id,
 )
-from headrace.wire.lifecycle import Shutdown
-from headrace.wire.rpc import call, channel, serve
+from headrace.wire.peers.rpc import call, channel, serve
+from headrace.wire.process.lifecycle import Shutdown
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, message_pb2, orchestrator_pb2_grpc, rollout_pb2

@@ -16,10 +16,10 @@ from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.model.lora import adapter_config
 from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.publisher import Publisher
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.errors import ContractError
-from headrace.wire.settings import LoraTable
 from headrace.wire.v1 import rollout_pb2
 from tests.rollout_models import make_model, make_request, random_prompts, reference_logprobs, save_folder
 from tests.sglang import engine_of, sglang_settings, sglang_venv

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.weights import device_hash as module
 from headrace.wire.weights.device_hash import device_hash
 from tests.sglang import ROOT, sglang_venv

@@ -14,7 +14,7 @@ from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.publication.checksums import engine_checksums
 from headrace.services.trainer.publication.outgoing import weight_groups
-from headrace.wire.lifecycle import die_with_parent
+from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.weights import snapshot_groups, tensors_of
 from tests.families import tiny_family
 from tests.sglang import ROOT, sglang_venv

@@ -13,8 +13,8 @@ from headrace.services.rollout.app import run_replica
 from headrace.services.rollout.engines.sglang.start import start_engine
 from headrace.services.rollout.replica.http_server import ReplicaHttpServer
 from headrace.services.rollout.text import TextDecoder
-from headrace.wire.lifecycle import Shutdown
-from headrace.wire.rpc import channel, serve
+from headrace.wire.peers.rpc import channel, serve
+from headrace.wire.process.lifecycle import Shutdown
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, rollout_pb2

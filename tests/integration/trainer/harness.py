@@ -12,10 +12,10 @@ from pathlib import Path
 
 from headrace.services.trainer.durability.ledger import common_score
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.wire import failpoints
 from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
 from headrace.wire.journal import BatchRecord, read_journal
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
+from headrace.wire.process import failpoints
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc
@@ -177,7 +177,7 @@ def one_life(values, stop_at, staleness, points, orchestrator):
     from headrace.services.trainer.distributed.stop import StopSignal
     from headrace.services.trainer.stages.rl import RlStage
     from headrace.wire.streams.memory import MemoryBroker
-    from headrace.wire.telemetry import configure_logging
+    from headrace.wire.telemetry.logs import configure_logging
 
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())

@@ -16,7 +16,7 @@ from headrace.services.trainer.distributed.launch import assemble_ranks
 from headrace.services.trainer.distributed.topology import read_place
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import load_learner
-from headrace.wire.entry import end_process
+from headrace.wire.process.entry import end_process
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.discriminator.test_discriminator import with_reference
 

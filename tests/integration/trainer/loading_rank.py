@@ -24,8 +24,8 @@ from headrace.services.trainer.distributed.topology import read_place
 from headrace.services.trainer.model import deferred, loading
 from headrace.services.trainer.model.loading import load_policy, load_value_model
 from headrace.services.trainer.model.weight_sources import UndeferrableError
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import LoraTable
 
 CPU = torch.device("cpu")
 FSDP2 = BackendOptions(name="fsdp2")

@@ -15,7 +15,7 @@ from headrace.services.trainer.publication.abandoned import MOST_OF_A_REPLICA
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer
 from headrace.wire.errors import TransientError
-from headrace.wire.rpc import call, channel, serve
+from headrace.wire.peers.rpc import call, channel, serve
 from headrace.wire.v1 import trainer_pb2 as pb
 from headrace.wire.v1 import trainer_pb2_grpc
 from headrace.wire.weights import collective

@@ -17,7 +17,7 @@ from headrace.services.trainer.publication.index_check import checkpoint_names
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.service import SERVICE_NAME, TrainerServicer
 from headrace.wire.errors import ContractError, FencedError, TransientError
-from headrace.wire.rpc import call, channel, serve
+from headrace.wire.peers.rpc import call, channel, serve
 from headrace.wire.v1 import rollout_pb2, trainer_pb2, trainer_pb2_grpc
 from headrace.wire.weights import (
     CollectiveGroup,

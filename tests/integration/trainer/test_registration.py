@@ -8,7 +8,7 @@ import pytest
 from headrace.services.orchestrator.state.fate_pages import FatePages
 from headrace.services.trainer import registration
 from headrace.services.trainer.registration import register
-from headrace.wire.rpc import channel, serve
+from headrace.wire.peers.rpc import channel, serve
 from headrace.wire.v1 import common_pb2, orchestrator_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from headrace.wire.await_address import await_address
+from headrace.wire.process.await_address import await_address
 from tests.ports import free_port
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from headrace.wire import failpoints
 from headrace.wire.errors import TransientError
+from headrace.wire.process import failpoints
 from headrace.wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
 from headrace.wire.streams.redis.certificate import expiry
 from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, RedisLink, parse_id

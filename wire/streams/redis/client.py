@@ -15,10 +15,10 @@ from redis.exceptions import OutOfMemoryError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headrace.wire.errors import TransientError
-from headrace.wire.outage import Outage
+from headrace.wire.peers.outage import Outage
+from headrace.wire.peers.urls import without_credentials
 from headrace.wire.streams.redis.address import check_address
 from headrace.wire.streams.redis.pools import client_of
-from headrace.wire.urls import without_credentials
 
 T = TypeVar("T")
 

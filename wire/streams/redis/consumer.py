@@ -7,9 +7,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from headrace.wire import failpoints
 from headrace.wire.errors import TransientError, WaitTimeoutError
-from headrace.wire.metrics import REDELIVERIES, expect_dead_letters
+from headrace.wire.process import failpoints
 from headrace.wire.streams.protocol import CONSUMER_GROUP, Entry, Put, StreamName
 from headrace.wire.streams.redis.client import (
     AWAY,
@@ -22,7 +21,8 @@ from headrace.wire.streams.redis.client import (
 from headrace.wire.streams.redis.pools import BrokerBusyError
 from headrace.wire.streams.redis.settling import SettleBatch
 from headrace.wire.streams.redis.still_claims import Claim, StillClaims
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
+from headrace.wire.telemetry.metrics import REDELIVERIES, expect_dead_letters
 
 _RELEASED = "released"
 """Pseudo consumer that owns what was handed back; its entries look idle for a day, so the next claim takes them."""

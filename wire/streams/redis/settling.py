@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.wire import failpoints
+from headrace.wire.process import failpoints
 from headrace.wire.streams.protocol import Entry, Put
 from headrace.wire.streams.redis.client import FIELD, NOTE, RedisLink
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows, joined, parse_rows
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.tail import Tail
 
 _READ_S = 120.0

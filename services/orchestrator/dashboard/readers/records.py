@@ -9,7 +9,7 @@ from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import LogRecord
 from headrace.wire.api.status import EvaluationRow
 from headrace.wire.host.regular_file import open_regular
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.evals import VERSION
 from headrace.wire.rundir.events import FREQUENT, OF_CONFINED, confined_fault, name_of
 from headrace.wire.rundir.jsonl import Record, parse, records

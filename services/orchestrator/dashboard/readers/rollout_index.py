@@ -22,10 +22,10 @@ from headrace.services.orchestrator.dashboard.readers.rollout_file import (
 from headrace.services.orchestrator.dashboard.readers.texts import Texts
 from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.errors import DataError
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import rollout_file
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("dashboard")
 

@@ -13,10 +13,10 @@ from pydantic import JsonValue
 from headrace.services.orchestrator.dashboard.ended import read_config, table_of
 from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
+from headrace.wire.peers.urls import without_credentials
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP
-from headrace.wire.urls import without_credentials
 
 MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

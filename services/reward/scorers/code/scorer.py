@@ -24,8 +24,8 @@ from headrace.services.reward.scorers.code.blocks import find_program
 from headrace.services.reward.scorers.code.fusion import SandboxFusion
 from headrace.services.reward.scorers.code.tests import Suite, read_suite
 from headrace.services.reward.scorers.code.trial import Trial
+from headrace.wire.config.settings import Table
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import Table
 
 _COLUMNS = ("tests", "test_cases", "ground_truth", "reward_model", "input_output", "test_list", "test", "answer")
 _LARGEST_PROGRAM = 1 << 20

@@ -16,9 +16,9 @@ from headrace.services.reward.scorers.json.check import Checker
 from headrace.services.reward.scorers.rules.functions import said as said_by
 from headrace.services.reward.workers.errors import JobDiedError, JobError, JobTimeoutError, WorkerError
 from headrace.services.reward.workers.pool import WorkerPool
+from headrace.wire.config.settings import Table
 from headrace.wire.errors import ConfigError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.settings import Table
+from headrace.wire.process.lifecycle import wait_for
 
 _MEMORY_MB = 1024
 

@@ -26,9 +26,9 @@ from headrace.services.reward.scorers.math.reading import (
 from headrace.services.reward.scorers.rules.functions import said as said_by
 from headrace.services.reward.workers.errors import JobDiedError, JobTimeoutError, WorkerError
 from headrace.services.reward.workers.pool import WorkerPool
+from headrace.wire.config.settings import Table
 from headrace.wire.errors import ConfigError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.settings import Table
+from headrace.wire.process.lifecycle import wait_for
 
 _MEMORY_MB = 1024
 _KEPT = 8192

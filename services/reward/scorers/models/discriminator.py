@@ -20,9 +20,9 @@ from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownE
 from headrace.services.reward.scorers.models.classifier import DIGEST_LENGTH, Classifier, import_libraries
 from headrace.services.reward.scorers.models.reward_model import RANGE, ModelOptions, ModelSequences
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _CURRENT = "current"
 _NAMED = re.compile(r"version-\d{6,} [0-9a-f]{64}")

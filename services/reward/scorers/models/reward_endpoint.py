@@ -14,7 +14,7 @@ from pydantic import Field
 
 from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget, together
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError, Verdict
-from headrace.wire.settings import Table
+from headrace.wire.config.settings import Table
 
 _CHARACTERS_A_TOKEN = 3
 """Characters per token of text whose tokens are not known; fewer than in most languages, so batches are small."""

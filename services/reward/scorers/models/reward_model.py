@@ -15,8 +15,8 @@ from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.models.classifier import Classifier, Dtype, folder_digest, read_facts
 from headrace.services.reward.scorers.models.passes import Passes, TokenIds
 from headrace.services.reward.scorers.models.sequences import ChatTemplate, TextTokenizer, UnrenderedError
+from headrace.wire.config.settings import Table
 from headrace.wire.errors import DataError
-from headrace.wire.settings import Table
 
 RANGE = 1e6
 """A head's output has no bound; beyond this it is broken."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headrace.services.reward.scorer import Build, Context, Reads, Sample, Scorer, Verdict
 from headrace.wire.errors import ConfigError
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 
 Rule = Callable[..., float | Verdict]
 

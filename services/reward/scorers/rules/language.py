@@ -10,9 +10,9 @@ from typing import Any
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.rules.language_pieces import Piece, left_out, pieces
+from headrace.wire.config.settings import Table
 from headrace.wire.errors import ConfigError
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.settings import Table
+from headrace.wire.process.lifecycle import wait_for
 
 _KIN = ({"zh", "yue", "wuu"}, {"hr", "bs", "sr", "sh"}, {"no", "nn", "da"}, {"id", "ms"}, {"fa", "tg"}, {"cs", "sk"})
 """Languages that a small model confuses in a sentence."""

@@ -17,9 +17,9 @@ from headrace.services.rollout.engines.sglang.client import SGLangClient
 from headrace.services.rollout.engines.sglang.generation import Generation
 from headrace.services.rollout.engines.sglang.requests import Adapter
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.digests import XXH3, algorithm_of, named, unknown_algorithm
+from headrace.wire.contracts.digests import XXH3, algorithm_of, named, unknown_algorithm
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, rollout_pb2
 
 log = get_logger("rollout.sglang")

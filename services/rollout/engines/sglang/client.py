@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from headrace.wire import tracing
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.metrics import read_engine_metrics
+from headrace.wire.telemetry.metrics import read_engine_metrics
 from headrace.wire.v1 import common_pb2
 
 _TIMEOUT = httpx.Timeout(None, connect=5.0)

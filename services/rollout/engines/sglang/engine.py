@@ -19,7 +19,7 @@ from headrace.services.rollout.engines.sglang.update import Updater
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.contracts.messages import Logprobs, TokenIds
 from headrace.wire.errors import ContractError, HeadraceError, TransientError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, rollout_pb2
 
 log = get_logger("rollout.sglang")

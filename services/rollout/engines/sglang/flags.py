@@ -6,8 +6,8 @@ from pathlib import Path
 
 from headrace.services.rollout.settings import TURN_MEMORY
 from headrace.services.rollout.sglang_refusals import RAW_LOGPROBS
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import LoraTable
 
 SHIMS = Path(__file__).resolve().parents[4] / "deploy" / "sglang-cpu" / "shims"
 """Folder of stub modules in a checkout: SGLang imports the originals on every device, but calls none on a CPU."""

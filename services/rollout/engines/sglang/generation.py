@@ -30,7 +30,7 @@ from headrace.services.rollout.engines.sglang.requests import (
 )
 from headrace.wire.contracts import FinishReason, PolicyVersion
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("rollout.sglang")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headrace.services.rollout.engines.sglang.client import SGLangClient
+from headrace.wire.contracts.fused_names import oversized
 from headrace.wire.errors import ContractError
-from headrace.wire.fused_names import oversized
 from headrace.wire.rundir.model_files import indexed_weights, read_header
 from headrace.wire.v1.common_pb2 import WeightPlan
 

@@ -16,7 +16,7 @@ from headrace.services.rollout.engines.sglang.client import SGLangClient
 from headrace.services.rollout.engines.sglang.flags import LaunchPlan, environment, server_config
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.host.gpu_lock import GpuLock
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.layout import RunPaths
 
 _POLL_S = 0.2

@@ -24,8 +24,8 @@ from headrace.services.rollout.engines.sglang.requests import (
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.host.gpu_lock import GpuLock
-from headrace.wire.lifecycle import wait_for
-from headrace.wire.telemetry import get_logger
+from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("rollout.sglang")
 

@@ -16,7 +16,7 @@ from headrace.services.rollout.engines.sglang.generation import Generation
 from headrace.services.rollout.engines.sglang.hashing import Hashing
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import ContractError, TransientError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, rollout_pb2
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from headrace.services.rollout.engines.torch.weights import ModelWeights, build_
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.contracts.messages import Logprobs, TokenIds
 from headrace.wire.errors import ConfigError, ContractError, TransientError, WaitTimeoutError
-from headrace.wire.lifecycle import wait_for
+from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.v1 import common_pb2, rollout_pb2
 from headrace.wire.weights import tensors_of
 

@@ -16,7 +16,7 @@ from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.stages.offline.examples import Example
 from headrace.services.trainer.stages.offline.rows import make_rows
 from headrace.wire.errors import ConfigError
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _LENGTHS = (12, 9)
 """Tokens of the two examples."""

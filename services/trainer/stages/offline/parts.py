@@ -35,7 +35,7 @@ from headrace.services.trainer.stages.offline.step import Objective
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.model_files import check_same_model
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _NOT_IN_WEIGHTS = (
     *("resume", "memory_fraction", "publish", "checkpoint_every"),

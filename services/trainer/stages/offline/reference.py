@@ -18,7 +18,7 @@ from headrace.services.trainer.stages.offline.dpo import ReferencedPair, answer_
 from headrace.services.trainer.stages.offline.examples import PreferencePair
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _CHUNK_BYTES = 1 << 24
 log = get_logger("trainer.reference")

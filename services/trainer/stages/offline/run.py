@@ -24,11 +24,11 @@ from headrace.services.trainer.throughput.hardware import read_hardware
 from headrace.services.trainer.throughput.memory import MemoryPeaks
 from headrace.services.trainer.throughput.speed import step_speed
 from headrace.services.trainer.trackers import make_trackers
-from headrace.wire import failpoints
 from headrace.wire.errors import ConfigError
+from headrace.wire.process import failpoints
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _SMOOTH = 8
 """Steps over which the loss is averaged for the comparison with `sft.target_loss`."""

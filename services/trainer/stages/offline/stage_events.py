@@ -7,7 +7,7 @@ from headrace.wire.errors import DataError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.file_digests import config_digests, sha256_of_files
 from headrace.wire.rundir.receipts import take_receipt
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.stage")
 

@@ -24,12 +24,12 @@ from headrace.services.trainer.stages.replay.source import ReplaySource, hold_so
 from headrace.services.trainer.stages.restore import journaled_groups
 from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepInterruptedError
-from headrace.wire.digests import same_weights
+from headrace.wire.contracts.digests import same_weights
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.file_digests import sha256_of_files
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.replay")
 

@@ -13,7 +13,7 @@ from headrace.services.trainer.stages.restore import JournaledHistory, read_hist
 from headrace.wire.errors import ConfigError
 from headrace.wire.journal import BatchRecord, has_payload, payload_path, read_journal
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.telemetry import get_logger
+from headrace.wire.telemetry.logs import get_logger
 
 _TRIES = 5
 log = get_logger("trainer.replay")

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 from tests.dashboard_run import write_metrics, write_run
 from tests.http_tokens import bearer_of, made_for
 

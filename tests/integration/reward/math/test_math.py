@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from headrace.services.reward.rubric.reasoning import TAGS, answer_start
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.workers.pool import WorkerPool
-from headrace.wire.reasoning import TAGS, answer_start
 from tests.unit.services.reward.scorers.test_answers import PLACES
 
 pytest.importorskip("math_verify")

@@ -12,7 +12,7 @@ import pytest
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
-from headrace.wire.users_code import Bug
+from headrace.wire.process.users_code import Bug
 from tests.integration.reward.endpoint.scripted import answer, scripted
 
 RAISE = '        raise ValueError("it does not like this")'

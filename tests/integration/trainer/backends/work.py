@@ -10,7 +10,7 @@ from headrace.services.trainer.model.lora import add_adapters
 from headrace.services.trainer.model.model import Policy, ValueModel
 from headrace.services.trainer.model.optimizers import OptimizerOptions
 from headrace.services.trainer.model.quantization import quantize_body
-from headrace.wire.settings import LoraTable
+from headrace.wire.config.settings import LoraTable
 from tests.families import tiny_family
 
 VOCAB = 64

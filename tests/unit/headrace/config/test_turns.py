@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from headrace.config.resolve import Resolved, resolve
-from headrace.config.schema import Ports
 from headrace.config.services import MachineLayout, settings_of, specs
 from headrace.config.settle import settle
+from headrace.config.tables import Ports
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import ConfigError

@@ -13,7 +13,7 @@ from headrace.doctor import config_checks, gpu, machine, network, software
 from headrace.doctor.findings import Finding, Level
 from headrace.doctor.wants import Wants
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 from tests.valkey import Valkey
 
 SMALL = Shape(hidden=16, intermediate=32, layers=1, heads=2, kv_heads=1, head_dim=8, context=32)

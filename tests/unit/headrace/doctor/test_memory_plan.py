@@ -20,13 +20,13 @@ from headrace.doctor.memory_plan import (
 )
 from headrace.doctor.sizes import ModelShape, dense_shape, model_parameters, read_shape
 from headrace.reference.sizing_docs import MODELS
-from headrace.selfcheck.step import SIZES
+from headrace.selfcheck.step import SIZES, planned_shape
 from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.lora import add_adapters
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.model.optimizers import OptimizerOptions
-from headrace.wire.settings import LoraTable
+from headrace.wire.config.settings import LoraTable
 from tests.families import tiny_family
 from tests.unit.services.trainer.builders import tiny_model
 
@@ -139,7 +139,9 @@ def test_activations_are_what_a_forward_pass_keeps(
 )
 def test_a_step_is_planned_as_it_was_measured_on_an_h200(size: str, tokens: int, chunk: int, gib: float) -> None:
     """Peaks of `headrace.selfcheck.step`, torch 2.11, 2026-11-26; it holds neither CUDA's context nor a snapshot."""
-    pool = trainer_gpu(SIZES[size].shape, Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False)
+    pool = trainer_gpu(
+        planned_shape(SIZES[size]), Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False
+    )
     assert (pool.total - OVERHEAD) / 2**30 == pytest.approx(gib, rel=0.03)
 
 

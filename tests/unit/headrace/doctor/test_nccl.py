@@ -11,7 +11,7 @@ from headrace.config.resolve import resolve
 from headrace.doctor import software
 from headrace.doctor.findings import Level
 from headrace.doctor.wants import Wants
-from headrace.wire.environment import inherited
+from headrace.wire.process.environment import inherited
 
 TEXT = """
 [model]

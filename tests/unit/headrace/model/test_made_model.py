@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from headrace.config.resolve import Resolved, resolve
-from headrace.config.schema import MakeTable
+from headrace.config.tables import MakeTable
 from headrace.model.made_model import make_model, settle_path
 from headrace.model.model_check import check_model
 from headrace.wire.errors import ConfigError

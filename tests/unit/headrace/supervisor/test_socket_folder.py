@@ -8,7 +8,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.config.services import LONGEST_SOCKET
 from headrace.supervisor.socket_folder import SocketFolder
-from headrace.wire import rpc
+from headrace.wire.peers import rpc
 
 
 def bind(path: Path) -> None:

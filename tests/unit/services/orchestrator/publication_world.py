@@ -14,7 +14,7 @@ from headrace.services.orchestrator.state.registry import Registry, Replica
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.errors import TransientError
-from headrace.wire.rpc import RpcServer, serve
+from headrace.wire.peers.rpc import RpcServer, serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import common_pb2, rollout_pb2, rollout_pb2_grpc, trainer_pb2, trainer_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb

@@ -10,7 +10,7 @@ import pytest
 from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.rpc import channel, serve
+from headrace.wire.peers.rpc import channel, serve
 from headrace.wire.v1 import message_pb2, orchestrator_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
 

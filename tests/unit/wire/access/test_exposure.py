@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.access.exposure import collectives_leave, leaves_in_the_clear, not_encrypted
-from headrace.wire.settings import ServiceSettings
+from headrace.wire.config.settings import ServiceSettings
 
 
 def settings(host: str, url: str = "", tls: str = "") -> ServiceSettings:

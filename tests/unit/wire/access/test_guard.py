@@ -8,11 +8,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 
-from headrace.wire import rpc
 from headrace.wire.access import process, rate
 from headrace.wire.access.rate import CallRate
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
 from headrace.wire.errors import ConfigError
+from headrace.wire.peers import rpc
 from headrace.wire.v1 import (
     orchestrator_pb2,
     orchestrator_pb2_grpc,

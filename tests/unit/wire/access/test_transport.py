@@ -11,11 +11,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.operate.authority import renew
-from headrace.wire import rpc
 from headrace.wire.access import process, reread
 from headrace.wire.access.certificates import name_of, read_certificates
 from headrace.wire.access.roles import ALLOWED, OPEN, Role
 from headrace.wire.errors import TransientError
+from headrace.wire.peers import rpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.authority import certificates, expired

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.wire import tracing
-from headrace.wire.rpc import call, channel, serve
+from headrace.wire.peers.rpc import call, channel, serve
 from headrace.wire.v1 import trainer_pb2, trainer_pb2_grpc
 from tests.spans import Kept, parent, recording, traceparent
 

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from headrace.wire import tracing
+from headrace.wire.config.settings import TracingTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import TracingTable
-from headrace.wire.telemetry import new_traceparent
+from headrace.wire.telemetry.logs import new_traceparent
 from headrace.wire.tracing import metrics
 from headrace.wire.tracing.export import Outbox
 from headrace.wire.tracing.spans import STATE

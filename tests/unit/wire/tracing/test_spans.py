@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.wire import tracing
-from headrace.wire.telemetry import new_traceparent, trace_id
+from headrace.wire.telemetry.logs import new_traceparent, trace_id
 from tests.spans import Kept, parent, recording, traceparent
 
 
@@ -102,7 +102,7 @@ def test_what_is_off_keeps_nothing_and_costs_next_to_nothing() -> None:
 
 def test_what_is_off_imports_nothing() -> None:
     code = (
-        "import sys; from headrace.wire import tracing; from headrace.wire.settings import TracingTable;"
+        "import sys; from headrace.wire import tracing; from headrace.wire.config.settings import TracingTable;"
         "tracing.start(TracingTable(), service='s', run_id='r', instance='0');"
         "tracing.stop(); sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )

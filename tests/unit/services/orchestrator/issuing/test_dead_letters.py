@@ -16,10 +16,10 @@ from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
+from headrace.wire.config.settings import BatchTable, RunTable
 from headrace.wire.contracts import DropReason, Message, PromptGroup, decode, encode
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import EventLog, read_events
-from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import bury_puts, dead_put

@@ -22,6 +22,7 @@ from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import EvalTable, OrchestratorSettings
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import Store
+from headrace.wire.config.settings import BatchTable, RunTable
 from headrace.wire.contracts import (
     DropReason,
     Header,
@@ -35,9 +36,8 @@ from headrace.wire.contracts import (
     encode,
     eval_group_id,
 )
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
 from headrace.wire.rundir.events import EventLog
-from headrace.wire.settings import BatchTable, RunTable
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, trainer_pb2, trainer_pb2_grpc

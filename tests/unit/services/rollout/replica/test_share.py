@@ -15,7 +15,7 @@ from headrace.services.rollout.replica.gate import NO_VERSION, Gate, Serving
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.heartbeat import Heartbeat, Identity
 from headrace.services.rollout.replica.states import ReplicaState
-from headrace.wire.rpc import serve
+from headrace.wire.peers.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc

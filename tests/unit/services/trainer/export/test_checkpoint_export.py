@@ -9,8 +9,8 @@ from headrace.services.trainer.durability.checkpoint import CheckpointState, Che
 from headrace.services.trainer.export.checkpoint_export import export_checkpoint
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.loading import load_policy
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import LoraTable
 from tests.unit.services.trainer.builders import tiny_folder
 
 ADAPTERS = {"rank": 4, "alpha": 8, "targets": ["q_proj", "v_proj"]}

@@ -9,9 +9,9 @@ from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.export.written import ADAPTER_ONLY_TITLE, check_target, foreign_entry
 from headrace.services.trainer.model.loading import load_policy
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.model_files import TOKENIZER_FILES
-from headrace.wire.settings import LoraTable
 from tests.unit.services.trainer.builders import tiny_folder
 
 ADAPTERS = LoraTable(rank=2, alpha=4, targets=["q_proj"])

@@ -5,8 +5,8 @@ import torch
 
 from headrace.services.trainer.model.head_check import logits_problem
 from headrace.services.trainer.model.loading import load_policy, load_rounded
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import LoraTable
 from tests.unit.services.trainer.builders import tiny_folder
 from tests.unit.services.trainer.families import family
 

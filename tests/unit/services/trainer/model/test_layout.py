@@ -13,8 +13,8 @@ from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.publication.index_check import check_published, checkpoint_names
 from headrace.services.trainer.publication.outgoing import weight_groups
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import LoraTable
 from headrace.wire.weights import snapshot_groups, tensors_of
 from tests.families import converting_families, tiny_config, tiny_family
 from tests.unit.services.trainer.builders import tiny_model

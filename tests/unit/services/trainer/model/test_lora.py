@@ -15,10 +15,10 @@ from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.model.lora import adapter_config
 from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.publisher import Publisher
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.contracts import PolicyVersion
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes
 from headrace.wire.errors import ConfigError
-from headrace.wire.settings import LoraTable
 from headrace.wire.v1 import rollout_pb2
 from headrace.wire.weights import weights_sha256
 from tests.unit.services.trainer.builders import tiny_folder

@@ -8,7 +8,7 @@ from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.loading import load_policy, load_rounded
 from headrace.services.trainer.model.quantization import quantized_weights
-from headrace.wire.settings import LoraTable
+from headrace.wire.config.settings import LoraTable
 from headrace.wire.weights import weights_sha256
 from tests.extras import needs
 from tests.unit.services.trainer.builders import tiny_folder

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, MistralConfig, Qwen2Config, Qwen3
 from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.throughput.flops import ComputeShape, Weights, causal_pairs, training_flops
-from headrace.wire.settings import LoraTable
+from headrace.wire.config.settings import LoraTable
 from tests.unit.services.trainer.builders import tiny_folder
 from tests.unit.services.trainer.families import FAMILIES, family
 

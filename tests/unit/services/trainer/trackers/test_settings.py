@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from headrace.services.trainer.config.stage import StageSettings
-from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.services.trainer.config.trackers import TrackersTable, check_installed
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.trackers import make_trackers
-from headrace.services.trainer.trackers.installed import check_installed
 from headrace.services.trainer.trackers.tracker_set import sent_config
 from headrace.wire.errors import ConfigError
 
@@ -17,7 +16,7 @@ from headrace.wire.errors import ConfigError
 def test_a_tracker_that_is_not_installed_is_refused_with_its_extra(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("headrace.services.trainer.trackers.installed.find_spec", lambda module: None)
+    monkeypatch.setattr("headrace.services.trainer.config.trackers.find_spec", lambda module: None)
     table = TrackersTable.model_validate({"use": [name]})
     with pytest.raises(ConfigError, match=rf"\[trackers\] use.*pip install 'headrace\[{name}\]'"):
         make_trackers(TrainerSettings(run_dir=tmp_path), table)
@@ -25,7 +24,7 @@ def test_a_tracker_that_is_not_installed_is_refused_with_its_extra(
 
 def test_a_server_of_mlflow_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "headrace.services.trainer.trackers.installed.find_spec",
+        "headrace.services.trainer.config.trackers.find_spec",
         lambda module: None if module == "sqlalchemy" else object(),
     )
     check_installed(TrackersTable.model_validate({"use": ["mlflow"], "mlflow": {"uri": "http://mlflow:5000"}}))

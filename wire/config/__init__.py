@@ -1,0 +1,1 @@
+"""Reads what comes from outside: the tables of settings, strict JSON."""

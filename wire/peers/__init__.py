@@ -1,0 +1,1 @@
+"""Other processes: gRPC calls, the client of the supervisor's socket, peers out of reach, URLs."""
