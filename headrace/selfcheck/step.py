@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from headrace.doctor.memory_plan import Training, trainer_gpu
-from headrace.doctor.sizes import ModelShape, dense_shape
+from headrace.doctor.sizes import ModelShape, shape_of
 from headrace.selfcheck.probe import device_of, end, parser, synchronize
 from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.options import BackendOptions
@@ -56,18 +56,27 @@ class Size:
     vocab: int = 151936
 
     @property
+    def config(self) -> Qwen3Config:
+        """That of transformers."""
+        return Qwen3Config(
+            vocab_size=self.vocab,
+            hidden_size=self.hidden,
+            intermediate_size=self.intermediate,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            max_position_embeddings=40960,
+            tie_word_embeddings=True,
+        )
+
+    @property
     def shape(self) -> ModelShape:
         """What the memory plan is computed from."""
-        return dense_shape(
-            hidden=self.hidden,
-            inner=self.intermediate,
-            layers=self.layers,
-            queries=self.heads * self.head_dim,
-            keys=self.kv_heads * self.head_dim,
-            vocabulary=self.vocab,
-            tied=True,
-            head_norms=True,
-        )
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(self.config)
+        shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+        return shape_of(shapes, self.config.to_dict(), tied=True)
 
 
 SIZES = {
@@ -136,20 +145,9 @@ def _lack(size: Size, options: argparse.Namespace, free: int) -> str:
 
 
 def _backend(size: Size, device: torch.device, options: argparse.Namespace) -> tuple[SingleDevice, int]:
-    config = Qwen3Config(
-        vocab_size=size.vocab,
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.head_dim,
-        max_position_embeddings=40960,
-        tie_word_embeddings=True,
-    )
     torch.manual_seed(0)
     with device:
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(size.config, dtype=torch.float32)
     model.train()
     if options.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -13,10 +13,12 @@ from headrace.doctor import sizes
 from headrace.doctor.findings import Finding, Level
 from headrace.doctor.memory_finding import judge, remedies, training_of
 from headrace.doctor.memory_plan import GB, Training, trainer_gpu
-from headrace.reference.sizing_docs import MODELS
+from tests.unit.headrace.doctor.test_memory_plan import EIGHT, llama
 
-EIGHT = replace(MODELS["8 B (Llama 3.1)"], context=8192)
-SMALL = replace(MODELS["0.5 B (Qwen2.5)"], context=8192)
+SMALL = llama(
+    hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+    vocab_size=151936, tie_word_embeddings=True,
+)  # fmt: skip
 CUDA = '[run]\ndevice = "cuda"\n'
 BF16 = 'dtype = "bfloat16"\n'
 SGLANG = '[rollout]\nengine = "sglang"\ncontext_length = 4096\n[rollout.sglang]\nbase_gpu_id = 1\n'
