@@ -27,11 +27,9 @@ def machine_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) 
         Check(name="packages", look=software.packages),
         Check(name="extras", look=lambda: software.extras(wants)),
         Check(name="gpu", look=lambda: gpu.driver(wants, environment), fix=reboot),
-        Check(name="compose", look=lambda: gpu.profile(environment), fix=reboot),
         Check(name="torch", look=lambda: gpu.torch(wants, environment), deadline_s=gpu.TORCH_S, fix=reboot),
         Check(name="compiler", look=lambda: software.compiler(wants, environment)),
         Check(name="sglang", look=lambda: software.sglang(wants, environment), deadline_s=70.0),
-        Check(name="processor", look=lambda: machine.processor(wants)),
         Check(name="memory", look=lambda: machine.memory(wants)),
         Check(name="shared memory", look=lambda: machine.shared_memory(wants)),
         Check(name="disk", look=lambda: machine.disk(run_dir, wants)),
@@ -40,6 +38,5 @@ def machine_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) 
         Check(name="redis", look=lambda: network.broker(wants, environment), deadline_s=30.0),
         Check(name="encryption", look=lambda: network.encryption(wants, environment)),
         Check(name="sandbox", look=lambda: software.sandbox(wants, environment), deadline_s=70.0),
-        Check(name="clock", look=machine.clock),
         Check(name="limits", look=lambda: machine.limits(wants)),
     ]

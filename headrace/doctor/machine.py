@@ -1,6 +1,5 @@
-"""Checks of the machine itself: processor, memory, disk, shared memory, clock, limits."""
+"""Checks of the machine itself: memory, disk, shared memory, limits."""
 
-import ctypes
 import fcntl
 import os
 import resource
@@ -10,32 +9,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.findings import Finding, fail, ok, warn
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
 
 _GIB = 1 << 30
 _SHM = Path("/dev/shm")
 _CGROUP = Path("/sys/fs/cgroup")
-_TIME_ERROR = 5
 _SLOW_SYNC_S = 0.1
-
-
-def processor(wants: Wants) -> Finding:
-    """Checks the cores that this process may use."""
-    cores = len(os.sched_getaffinity(0))
-    quota = _quota()
-    said = f"{cores} cores" + (f", of which the container may use {quota:g}" if quota and quota < cores else "")
-    usable = min(cores, quota or cores)
-    if usable < 2:
-        return warn("processor", said, "the demo needs two cores: give the container more (docker: --cpus 2)")
-    ranks = 0
-    if wants.resolved and not wants.cuda:
-        ranks = wants.resolved.config.trainer.ranks // wants.resolved.config.trainer.nodes
-    if ranks > usable:
-        fix = "take fewer trainer.ranks: they wait for each other's turns"
-        return warn("processor", f"{said}, for {ranks} ranks of the trainer", fix)
-    return ok("processor", said)
 
 
 def memory(wants: Wants) -> Finding:
@@ -110,20 +91,6 @@ def shared_memory(wants: Wants) -> Finding:
     return (fail if wants.gpus > 1 else warn)("shared memory", f"{said}; NCCL and SGLang want 1 GiB at least", fix)
 
 
-def clock() -> Finding:
-    """Checks that the clock is set and synchronized: log times of several machines are compared."""
-    year = time.gmtime().tm_year
-    if year < 2025:
-        return fail("clock", f"it says {year}: certificates and times will be wrong", "set the clock")
-    state = _clock_state()
-    if state is None:
-        return note("clock", "this system does not report whether it is synchronized")
-    if state == _TIME_ERROR:
-        fix = "run chrony or systemd-timesyncd on the host; one machine alone does not mind"
-        return warn("clock", "it is not synchronized: times of several machines cannot be compared", fix)
-    return ok("clock", "synchronized")
-
-
 def limits(wants: Wants) -> Finding:
     """Checks the limits on open files, processes and, with GPUs and InfiniBand, locked memory."""
     opened, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)
@@ -175,31 +142,12 @@ def _sync_seconds(descriptor: int) -> float:
     return sorted(taken)[2]
 
 
-def _quota() -> float:
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return 0.0
-    return int(quota) / int(period) if quota.isdecimal() else 0.0
-
-
 def _number(path: Path) -> int:
     try:
         text = path.read_text().strip()
     except OSError:
         return 0
     return int(text) if text.isdecimal() else 0
-
-
-def _clock_state() -> int | None:
-    """Result of a read-only adjtimex(2); None where it is not available or fails."""
-    try:
-        adjtimex = ctypes.CDLL(None).adjtimex
-    except (OSError, AttributeError):
-        return None
-    # struct timex, its first field `modes` = 0: read only.
-    state = int(adjtimex(ctypes.create_string_buffer(512)))
-    return None if state < 0 else state
 
 
 def _limit(number: int) -> str:

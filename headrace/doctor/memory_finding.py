@@ -1,6 +1,5 @@
 """Compares the memory plan of a config with this machine: use per GPU and host, whether it fits, what to change."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,14 +21,13 @@ from headrace.doctor.memory_plan import (
     trainer_gpu,
     trainer_host,
 )
-from headrace.doctor.placement import placement
+from headrace.doctor.placement import gpu_rows, placement
 from headrace.doctor.sizes import ModelShape, read_shape
 from headrace.doctor.wants import Wants
 from headrace.services.rollout.settings import TURN_MEMORY
 from headrace.services.trainer.config.chunks import logprob_chunk
 
 _NAME = "memory plan"
-_SMI_S = 15.0
 _ESTIMATE = "what lies there for good is exact, what passes in a step an estimate (within 3% in four steps on an H200)"
 
 
@@ -249,9 +247,7 @@ def _size_of(name: str, gpus: Sequence[int]) -> int:
 
 def _gpu_bytes() -> list[int]:
     """Bytes of each GPU as reported by the driver; empty if it reports none."""
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
+    try:
+        return [int(row.rpartition(",")[2].split()[0]) << 20 for row in gpu_rows()]
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return []
-    query = [smi, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    done = subprocess.run(query, capture_output=True, text=True, timeout=_SMI_S, check=False)
-    return [int(line) << 20 for line in done.stdout.split() if line.isdecimal()] if not done.returncode else []
