@@ -79,21 +79,13 @@ def _page(one: Description) -> str:
     if one.notes:
         head.append(f"  note: {one.notes}")
     parts = [f"  {key}: {value}" for key, value in one.parts.items()]
-    others = [f"  suggested: [{table}] {_values(values)}" for table, values in one.suggested.items()]
+    others = [f"  suggested: [{table}] {in_toml(values)}" for table, values in one.suggested.items()]
     keys = [f"    {key} = {_value(value)}" for key, value in one.defaults.items() if key != "correction"]
     return "\n".join([*head, *parts, *others, "  [algorithm]", *keys])
 
 
-def as_markdown(found: Sequence[Description]) -> str:
-    """A table of Markdown."""
-    lines = ["| Name | Minimizes | Defaults of its own | Source | When to use |", "|---|---|---|---|---|"]
-    for one in found:
-        cells = (f"`{one.name}`", f"`{one.formula}`", _values(one.settings), one.source, one.use)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
-
-
-def _values(values: Mapping[str, object]) -> str:
+def in_toml(values: Mapping[str, object]) -> str:
+    """`key = value` of each, with commas between."""
     return ", ".join(f"{key} = {_value(value)}" for key, value in values.items())
 
 
@@ -106,6 +98,6 @@ def _value(value: object) -> str:
         case str():
             return f'"{value}"'
         case Mapping():
-            return "{ " + _values(value) + " }"
+            return "{ " + in_toml(value) + " }"
         case _:
             return str(value)
