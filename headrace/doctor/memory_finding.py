@@ -15,7 +15,6 @@ from headrace.doctor.memory_plan import (
     MemoryPool,
     Training,
     asleep_gpu,
-    cache_bytes,
     engine_gpu,
     resting_gpu,
     trainer_gpu,
@@ -24,7 +23,6 @@ from headrace.doctor.memory_plan import (
 from headrace.doctor.placement import gpu_rows, placement
 from headrace.doctor.sizes import ModelShape, read_shape
 from headrace.doctor.wants import Wants
-from headrace.services.rollout.settings import TURN_MEMORY
 from headrace.services.trainer.config.chunks import logprob_chunk
 
 _NAME = "memory plan"
@@ -54,7 +52,7 @@ def judge(resolved: Resolved, shape: ModelShape, *, gpus: Sequence[int], host: i
         if size and sum(user.total for user in users) > size:
             held = sum(part.bytes for user in users for part in user.held)
             worst = "fail" if held > size or worst == "fail" else "warn"
-    said = "\n".join([*lines, *_cache_line(config, shape, gpus, cuda=cuda), _ESTIMATE])
+    said = "\n".join([*lines, _ESTIMATE])
     if not worst:
         return ok(_NAME, said)
     fix = _way_out(config, shape, how, gpus=gpus, host=host, cuda=cuda)
@@ -161,22 +159,6 @@ def _line(name: str, users: Sequence[MemoryPool], size: int) -> str:
     of = f" of {size / GB:.1f}" if size else ""
     mark = "" if not size else ", fits" if total <= size else ", DOES NOT FIT"
     return f"{name}: {total / GB:.1f}{of} GB{mark}: {', '.join(parts) or 'next to nothing'}"
-
-
-def _cache_line(config: RunFile, shape: ModelShape, gpus: Sequence[int], *, cuda: bool) -> Iterator[str]:
-    """Number of tokens that fit into the cache of an SGLang server on a GPU of its own."""
-    table = config.rollout
-    if not cuda or not gpus or config.run.stage != "rl" or table.engine != "sglang" or table.sglang.urls:
-        return
-    width = 4 if config.model.dtype == "float32" else 2
-    share = table.sglang.mem_fraction_static or (TURN_MEMORY if table.gpu_sharing == "turns" else 0.85)
-    room = share * gpus[-1] - width * shape.parameters / table.sglang.tp
-    tokens = max(int(room), 0) // max(cache_bytes(shape, table.sglang.tp, width), 1)
-    wanted = table.max_rows * (table.context_length or shape.context)
-    yield (
-        f"cache of a replica: {tokens:,} tokens at a share of {share:g} of its GPU; "
-        f"{table.max_rows} rows of full length are {wanted:,}"
-    )
 
 
 def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequence[int], host: int, cuda: bool) -> str:

@@ -17,7 +17,7 @@ from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
-from headrace.wire.errors import DiskError, WaitTimeoutError
+from headrace.wire.errors import DiskError
 from tests.status import status_json
 from tests.waiting import until
 
@@ -144,10 +144,6 @@ def test_a_replica_that_cannot_be_kept_alive_is_given_up_while_another_is_ready_
     assert "4 times before it was ready" in given_up[0] and "reward-1.log" in given_up[0]
     assert outcome.state == "failed" and "reward-0" in outcome.reason, outcome
     assert not any(map(is_running, started_pids(tmp_path)))
-
-
-async def late(_: float) -> None:
-    raise WaitTimeoutError("reward-1 to become ready", 0.5)
 
 
 def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) -> None:

@@ -181,15 +181,6 @@ def test_a_mixture_counts_all_experts_as_weights_and_those_of_a_token_as_activat
     assert not {"up_proj", "down_proj"} & set(found.projections), "experts get no adapters"
 
 
-def test_one_gpu_holds_sixteen_bytes_a_parameter_and_two_for_each_cast_and_no_snapshot() -> None:
-    held = by_name(trainer_gpu(EIGHT, Training()))
-    parameters = EIGHT.parameters
-    assert (held["weights"], held["gradients"]) == (4 * parameters, 4 * parameters)
-    assert held["optimizer"] == 8 * parameters + 4 * EIGHT.tensors
-    assert held["weights in bfloat16"] == 2 * EIGHT.layers * EIGHT.layer
-    assert held["CUDA"] == OVERHEAD and "snapshots" not in held
-
-
 def test_eight_ranks_share_everything_and_rank_0_has_one_bucket_more() -> None:
     how = Training(backend="fsdp2", ranks=8, nccl_links=2)
     first, other = by_name(trainer_gpu(EIGHT, how)), by_name(trainer_gpu(EIGHT, how, first=False))
