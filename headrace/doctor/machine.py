@@ -92,15 +92,13 @@ def shared_memory(wants: Wants) -> Finding:
 
 
 def limits(wants: Wants) -> Finding:
-    """Checks the limits on open files, processes and, with GPUs and InfiniBand, locked memory."""
-    opened, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)
-    said = f"{_limit(opened[0])} open files, {_limit(processes[0])} processes"
+    """Checks the limits on open files and, with GPUs and InfiniBand, locked memory."""
+    opened = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said = f"{_limit(opened[0])} open files"
     if 0 <= opened[0] < 1024:
         return fail("limits", said, "ulimit -n 65536 (docker: --ulimit nofile=65536)")
     if 0 <= opened[0] < 4096 and opened[1] != opened[0] and wants.cuda:
         return warn("limits", said, "ulimit -n 65536: many replicas and judges open many connections")
-    if 0 <= processes[0] < 512:
-        return warn("limits", said, "ulimit -u 4096: torch starts a thread a core in each process")
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if wants.cuda and locked != resource.RLIM_INFINITY and Path("/sys/class/infiniband").is_dir():
         fix = "ulimit -l unlimited (docker: --ulimit memlock=-1): NCCL over InfiniBand pins memory"

@@ -62,7 +62,7 @@ class RunPaths:
     logs = RunEntry("logs/", before=True)
     processes = RunEntry("run/", before=True)
     supervisor = RunEntry("run/supervisor.json", before=True)
-    control_socket = RunEntry("run/control.sock", before=True)
+    control_socket = RunEntry("run/control/", before=True)
     broker_socket = RunEntry("run/socket/", before=True)
     rpc_sockets = RunEntry("run/rpc/", before=True)
     tokens = RunEntry("run/tokens/", before=True)
