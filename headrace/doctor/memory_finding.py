@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -175,30 +176,23 @@ def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequenc
         )
 
     table = "trainer" if config.run.stage == "rl" else config.run.stage
-    each = [text for text, changes in remedies(how, table) if fits(replace(how, **changes))]
-    if each:
-        return "one of: " + "; ".join(each[:4])
-    steps: dict[str, Mapping[str, Any]] = {}
-    for text, changes in remedies(how, table):
-        steps[text] = changes
-        if fits(_changed(how, steps)):
-            # Drop the steps that later ones make unnecessary.
-            for other in list(steps):
-                fewer = {name: values for name, values in steps.items() if name != other}
-                steps = fewer if fits(_changed(how, fewer)) else steps
-            return "together: " + "; ".join(steps)
+    options = list(remedies(how, table))
+    for count in range(1, len(options) + 1):
+        found = [
+            [text for text, _ in chosen]
+            for chosen in combinations(options, count)
+            if fits(replace(how, **{name: value for _, changes in chosen for name, value in changes.items()}))
+        ]
+        if found and count == 1:
+            return "one of: " + "; ".join(one for (one,) in found[:4])
+        if found:
+            return "together: " + "; ".join(found[0])
     if fits(how, alone=True):
         return (
             "give the engine GPUs of its own (rollout.sglang.base_gpu_id), fewer rollout.replicas, or turns "
             '(rollout.gpu_sharing = "turns")'
         )
     return "a smaller model (model.path), or more and larger GPUs (trainer.ranks) and host memory"
-
-
-def _changed(how: Training, steps: Mapping[str, Mapping[str, Any]]) -> Training:
-    for changes in steps.values():
-        how = replace(how, **changes)
-    return how
 
 
 def remedies(how: Training, table: str = "trainer") -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -6,11 +6,10 @@ python -P -m headrace.selfcheck.step --size 0.6 --longest 4096 --budget 16384 --
 import argparse
 import sys
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
 from headrace.doctor.memory_plan import Training, trainer_gpu
 from headrace.doctor.sizes import ModelShape, shape_of
@@ -43,48 +42,36 @@ from headrace.wire.contracts import (
 _GROUP_SIZE, _PROMPT, _STEPS = 8, 16, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Sizes of a Qwen3 model."""
-
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int = 151936
-
-    @property
-    def config(self) -> Qwen3Config:
-        """That of transformers."""
-        return Qwen3Config(
-            vocab_size=self.vocab,
-            hidden_size=self.hidden,
-            intermediate_size=self.intermediate,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            max_position_embeddings=40960,
-            tie_word_embeddings=True,
-        )
-
-    @property
-    def shape(self) -> ModelShape:
-        """What the memory plan is computed from."""
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(self.config)
-        shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-        return shape_of(shapes, self.config.to_dict(), tied=True)
+def _qwen3(
+    hidden: int, layers: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int = 151936
+) -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=40960,
+        tie_word_embeddings=True,
+    )
 
 
 SIZES = {
-    "tiny": Size(64, 2, 128, 4, 2, 16, 256),
-    "0.6": Size(1024, 28, 3072, 16, 8, 128),
-    "1.7": Size(2048, 28, 6144, 16, 8, 128),
-    "4": Size(2560, 36, 9728, 32, 8, 128),
+    "tiny": _qwen3(64, 2, 128, 4, 2, 16, 256),
+    "0.6": _qwen3(1024, 28, 3072, 16, 8, 128),
+    "1.7": _qwen3(2048, 28, 6144, 16, 8, 128),
+    "4": _qwen3(2560, 36, 9728, 32, 8, 128),
 }
+
+
+def planned_shape(config: PreTrainedConfig) -> ModelShape:
+    """What the memory plan is computed from, without any weights."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    return shape_of(shapes, config.to_dict(), tied=config.tie_word_embeddings)
 
 
 def main() -> int:
@@ -110,7 +97,7 @@ def main() -> int:
         algorithm=algorithm, table=table, micro_batch_tokens=options.budget, logprob_chunk=options.chunk, grad_clip=1.0
     )
     count = max(options.tokens // (_GROUP_SIZE * options.longest // 2), 1)
-    batch = assemble([_group(index, options.longest, size.vocab) for index in range(count)], version=0)
+    batch = assemble([_group(index, options.longest, size.vocab_size) for index in range(count)], version=0)
     models, rates = StepModels(policy=backend), Rates(policy=1e-6)
     train_step(models, batch, config, rates)
     if device.type == "cuda":
@@ -133,21 +120,21 @@ def main() -> int:
     return 0
 
 
-def _lack(size: Size, options: argparse.Namespace, free: int) -> str:
+def _lack(size: Qwen3Config, options: argparse.Namespace, free: int) -> str:
     """What is missing if the memory plan finds the step too large for a GPU with `free` bytes."""
     how = Training(
         micro_batch_tokens=options.budget,
         logprob_chunk=logprob_chunk(options.chunk, "cuda"),
         checkpointing=options.checkpointing,
     )
-    needed = trainer_gpu(size.shape, how, first=False).total
+    needed = trainer_gpu(planned_shape(size), how, first=False).total
     return f"needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free" if needed > free else ""
 
 
-def _backend(size: Size, device: torch.device, options: argparse.Namespace) -> tuple[SingleDevice, int]:
+def _backend(size: Qwen3Config, device: torch.device, options: argparse.Namespace) -> tuple[SingleDevice, int]:
     torch.manual_seed(0)
     with device:
-        model = AutoModelForCausalLM.from_config(size.config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(size, dtype=torch.float32)
     model.train()
     if options.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})

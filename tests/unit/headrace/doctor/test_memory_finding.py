@@ -64,7 +64,7 @@ def test_what_is_named_makes_it_fit_and_is_a_key(tmp_path: Path) -> None:
     assert said.fix.startswith("one of: ") and named == ["model.lora.rank = 16"]
     assert trainer_gpu(EIGHT, replace(how, **changes[named[0]])).total <= 130 * GB < trainer_gpu(EIGHT, how).total
     together = found(tmp_path, CUDA + SGLANG, EIGHT, [70, 80]).fix
-    assert together == "together: trainer.micro_batch_tokens = 2048; model.lora.rank = 16"
+    assert together == "together: trainer.gradient_checkpointing = true; model.lora.rank = 16"
     assert "smaller model" in found(tmp_path, CUDA + SGLANG, EIGHT, [4, 80]).fix
 
 

@@ -18,8 +18,8 @@ from headrace.doctor.memory_plan import (
     trainer_gpu,
     trainer_host,
 )
-from headrace.doctor.sizes import ModelShape, model_parameters, read_shape, shape_of
-from headrace.selfcheck.step import SIZES
+from headrace.doctor.sizes import ModelShape, model_parameters, read_shape
+from headrace.selfcheck.step import SIZES, planned_shape
 from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.lora import add_adapters
@@ -39,14 +39,7 @@ def llama(**more: Any) -> ModelShape:
         "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": False, "max_position_embeddings": 8192,
     }  # fmt: skip
-    config = LlamaConfig(**known | more)
-    with torch.device("meta"):
-        return shape_in_memory(LlamaForCausalLM(config))
-
-
-def shape_in_memory(model: Any) -> ModelShape:
-    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    return shape_of(shapes, model.config.to_dict(), tied=model.config.tie_word_embeddings)
+    return planned_shape(LlamaConfig(**known | more))
 
 
 EIGHT = llama()
@@ -143,7 +136,7 @@ def test_activations_are_what_a_forward_pass_keeps(
         head_dim=32,
     )
     made = model(config).to(weights).train()
-    expected = activation_bytes(shape_in_memory(made), replace(how, micro_batch_tokens=3 * 65))
+    expected = activation_bytes(planned_shape(config), replace(how, micro_batch_tokens=3 * 65))
     assert kept_for_backward(Policy(made, forward_dtype=forward)) == pytest.approx(expected, rel=0.05)
 
 
@@ -153,7 +146,9 @@ def test_activations_are_what_a_forward_pass_keeps(
 )
 def test_a_step_is_planned_as_it_was_measured_on_an_h200(size: str, tokens: int, chunk: int, gib: float) -> None:
     """Peaks of `headrace.selfcheck.step`, torch 2.11, 2026-11-26; it holds neither CUDA's context nor a snapshot."""
-    pool = trainer_gpu(SIZES[size].shape, Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False)
+    pool = trainer_gpu(
+        planned_shape(SIZES[size]), Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False
+    )
     assert (pool.total - OVERHEAD) / 2**30 == pytest.approx(gib, rel=0.03)
 
 
