@@ -13,9 +13,10 @@ from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.machine import memory_of_machine
 from headrace.doctor.memory_plan import (
     GB,
+    OVERHEAD,
     MemoryPool,
+    MemoryUse,
     Training,
-    asleep_gpu,
     engine_gpu,
     resting_gpu,
     trainer_gpu,
@@ -142,9 +143,10 @@ def _in_turns(
     """Lists each GPU twice: its pools in the trainer's turn, and in the engine's."""
     rows = config.rollout.max_rows if config.rollout.engine == "torch" else 1
     engine = engine_gpu(shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rows * tokens, kept_whole=False)
+    asleep = MemoryPool("engine asleep", (MemoryUse("CUDA", OVERHEAD),))
     found: dict[str, list[MemoryPool]] = {}
     for rank, name in enumerate(gpus):
-        found[f"{name} (trainer's turn)"] = [trainer_gpu(shape, how, first=rank == 0), asleep_gpu()]
+        found[f"{name} (trainer's turn)"] = [trainer_gpu(shape, how, first=rank == 0), asleep]
         found[f"{name} (engine's turn)"] = [resting_gpu(shape, how, first=rank == 0), engine]
     return found
 

@@ -168,11 +168,6 @@ def resting_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Memo
     return MemoryPool("trainer at rest", (*held, MemoryUse("CUDA", OVERHEAD)))
 
 
-def asleep_gpu() -> MemoryPool:
-    """GPU memory of an engine while the trainer uses its GPU."""
-    return MemoryPool("engine asleep", (MemoryUse("CUDA", OVERHEAD),))
-
-
 def trainer_host(shape: ModelShape, how: Training, *, gpus: bool = True) -> MemoryPool:
     """Host memory of the machine of rank 0; without `gpus` it includes what the ranks would keep on theirs."""
     held = [MemoryUse("processes", how.here * PROCESS), MemoryUse("snapshots", 2 * _published(shape, how, pinned=gpus))]

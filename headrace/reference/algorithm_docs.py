@@ -19,7 +19,10 @@ def written(page: str) -> str:
 
 
 def _algorithms() -> str:
-    rows = [(f"`{one.name}`", f"`{one.formula}`", in_toml(one.settings), one.source, one.use) for one in describe()]
+    rows = [
+        (f"`{one.name}`", f"`{one.recipe.formula}`", in_toml(one.recipe.settings), one.recipe.source, one.recipe.use)
+        for one in describe()
+    ]
     return table(("Name", "Minimizes", "Defaults of its own", "Source", "When to use"), rows)
 
 
