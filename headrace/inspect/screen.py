@@ -17,9 +17,7 @@ from headrace.inspect.terminal import SafeConsole
 from headrace.inspect.waits import (
     Party,
     episode_waits,
-    evaluation_in_words,
     parties,
-    publication_in_words,
     refusals_in_words,
 )
 from headrace.services.trainer.throughput.speed import GENERATED, MFU, TRAINED
@@ -165,7 +163,7 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
         f"trainer waits for batches {_number(status.trainer.waiting_share if status else None, '.0%')}",
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
-    said = [*(_in_force(status, now) if status else ()), *view.notices[-3:]]
+    said = [*(_in_force(status) if status else ()), *view.notices[-3:]]
     texts = [Text(status.bottleneck.text, style="bold")] if status and status.bottleneck.text else []
     return Group(
         head,
@@ -178,12 +176,8 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
     )
 
 
-def _in_force(status: RunStatus, now: float) -> Iterator[str]:
-    """What goes on beside the steps: publication, evaluation, requests of operators, refused replicas."""
-    if status.publication:
-        yield publication_in_words(status.publication)
-    if status.evaluating:
-        yield evaluation_in_words(status, now)
+def _in_force(status: RunStatus) -> Iterator[str]:
+    """What is in force beside the steps: requests of operators, refused replicas, notes of environments."""
     yield from _operator(status.operator)
     yield from refusals_in_words(status)
     yield from (f"{one.id}: {note}" for one in status.environments for note in one.notes)
