@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from pydantic import JsonValue
 from rich.console import Console, Group, RenderableType
@@ -28,18 +27,6 @@ from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import number_of
 
 _WIDEST = 1000
-
-
-class Screen(Protocol):
-    """Shows views of a run until it is closed."""
-
-    def show(self, view: View) -> None:
-        """Shows one view of the run."""
-        ...
-
-    def close(self) -> None:
-        """Restores the terminal."""
-        ...
 
 
 class Lines:
@@ -91,6 +78,9 @@ class LiveTable:
         """Stops drawing; the last table stays on the screen."""
         self._live.stop()
 
+
+Screen = Lines | LiveTable
+"""Shows views of a run until it is closed."""
 
 _GAP = "logprob_gap_max"
 _STEP_PARTS = (
