@@ -36,7 +36,6 @@ def machine_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) 
         Check(name="files", look=lambda: machine.files(run_dir), fix="the disk hangs: choose another --run-dir"),
         Check(name="ports", look=lambda: network.ports(wants)),
         Check(name="redis", look=lambda: network.broker(wants, environment), deadline_s=30.0),
-        Check(name="encryption", look=lambda: network.encryption(wants, environment)),
         Check(name="sandbox", look=lambda: software.sandbox(wants, environment), deadline_s=70.0),
         Check(name="limits", look=lambda: machine.limits(wants)),
     ]

@@ -92,8 +92,6 @@ def limits(wants: Wants) -> Finding:
     said = f"{_limit(opened[0])} open files"
     if 0 <= opened[0] < 1024:
         return fail("limits", said, "ulimit -n 65536 (docker: --ulimit nofile=65536)")
-    if 0 <= opened[0] < 4096 and opened[1] != opened[0] and wants.cuda:
-        return warn("limits", said, "ulimit -n 65536: many replicas and judges open many connections")
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if wants.cuda and locked != resource.RLIM_INFINITY and Path("/sys/class/infiniband").is_dir():
         fix = "ulimit -l unlimited (docker: --ulimit memlock=-1): NCCL over InfiniBand pins memory"

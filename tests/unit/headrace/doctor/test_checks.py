@@ -133,9 +133,3 @@ def test_model_and_data_of_the_config_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n")
     assert config_checks.model(asked).level is Level.OK and config_checks.data(asked).level is Level.OK
     assert os.path.isabs(config_checks.data(asked).said)
-
-
-def test_what_leaves_the_machine_in_the_clear_is_a_warning_with_the_way_out(tmp_path: Path) -> None:
-    said = bad(network.encryption(wants(tmp_path, '[broker]\nurl = "redis://10.0.0.4/0"\n'), {}), Level.WARN)
-    assert said == "the broker's traffic is not encrypted"
-    assert network.encryption(wants(tmp_path), {}).level is Level.OK
