@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from headrace.config.errors import models_in
 from headrace.config.schema import RunFile
 from headrace.reference.marked import table
 
@@ -36,7 +37,9 @@ def as_markdown() -> str:
 
 def _tables(kind: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     """The page's part of one table, then those of the tables inside it."""
-    inner = {name: model for name, field in kind.model_fields.items() if (model := _table_of(field))}
+    inner = {
+        name: model for name, field in kind.model_fields.items() if (model := next(models_in(field.annotation), None))
+    }
     keys = {name: field for name, field in kind.model_fields.items() if name not in inner}
     if keys:
         yield f"\n## `[{'.'.join(path)}]`\n\n"
@@ -53,21 +56,6 @@ def _tables(kind: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
 def _array(name: str, field: FieldInfo) -> str:
     """`tasks.NAME` for a mapping of tables."""
     return f"{name}.NAME" if typing.get_origin(field.annotation) in (dict, Mapping) else name
-
-
-def _table_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The table that the field holds, alone or in a list or mapping."""
-    found = [one for one in _leaves(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
-    return found[0] if found else None
-
-
-def _leaves(annotation: object) -> Iterator[object]:
-    arguments = typing.get_args(annotation)
-    if arguments and typing.get_origin(annotation) is not typing.Literal:
-        for argument in arguments:
-            yield from _leaves(argument)
-    else:
-        yield annotation
 
 
 def _type(annotation: object, field: FieldInfo) -> str:
