@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from deploy.grafana import generate as grafana
-from headrace.reference import algorithm_docs, config_docs, metric_docs, openapi, run_dir_docs, sizing_docs
+from headrace.reference import algorithm_docs, config_docs, metric_docs, openapi
 
 ROOT = Path(__file__).parent
 Files = Iterator[tuple[Path, str]]
@@ -30,7 +30,7 @@ def contracts() -> Files:
 def pages() -> Files:
     """The pages of the documentation, or their sections, that the code describes."""
     yield config_docs.DOC, config_docs.as_markdown()
-    for made in (algorithm_docs, metric_docs, run_dir_docs, sizing_docs):
+    for made in (algorithm_docs, metric_docs):
         yield made.DOC, made.written(made.DOC.read_text(encoding="utf-8"))
 
 

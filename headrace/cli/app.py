@@ -22,7 +22,7 @@ from headrace.demo.demo import prepared_demo
 from headrace.doctor.wants import Wants
 from headrace.inspect.history import check_run, checked_receipt
 from headrace.model.tiny_models import make_text_model
-from headrace.reference.algorithms import as_markdown, as_text, describe
+from headrace.reference.algorithms import as_text, describe
 from headrace.run.execute import FAILED, FINISHED, Output, execute
 from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
@@ -202,7 +202,6 @@ def check(
 def algorithms(
     name: Annotated[str, typer.Argument(help="Only this one, with all its keys.", show_default=False)] = "",
     json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="The table of docs/algorithms.md.")] = False,
 ) -> None:
     """Lists the algorithms: parts, defaults, source, and when to use them."""
     output = Output.choose(json=json)
@@ -210,8 +209,6 @@ def algorithms(
         found = describe(name)
         if json:
             output.result(json_line([one.as_json() for one in found]))
-        elif markdown:
-            output.say(as_markdown(found))
         else:
             output.say(as_text(found, whole=bool(name)))
 

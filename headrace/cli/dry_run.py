@@ -1,13 +1,13 @@
 """The end of a dry run: reports what this machine lacks for a valid config."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.common import json_line
 from headrace.doctor.all_checks import machine_checks
-from headrace.doctor.findings import Finding, Level, run_checks
+from headrace.doctor.findings import Level, run_checks
 from headrace.doctor.wants import Wants
 from headrace.run.execute import FAILED, FINISHED, Output
 
@@ -22,9 +22,12 @@ def end_dry_run(
 
     `wants`: those of the settled config, whose run directory has been prepared; `facts`: what was prepared.
     """
-    lacks, words = lines(run_checks(machine_checks(wants, run_dir, environment)))
-    for line in words:
-        output.say(line)
+    findings = run_checks(machine_checks(wants, run_dir, environment))
+    lacks = [one.name for one in findings if one.level is Level.FAIL]
+    kinds = {Level.FAIL: "lacks", Level.WARN: "warning"}
+    for one in findings:
+        if one.level in kinds:
+            output.say(f"{kinds[one.level]}: {one.name}: {' '.join(one.said.split())}; {one.fix}")
     if lacks:
         output.say(f"the config is in order; this machine cannot run it: {', '.join(lacks)}. Prepared in {run_dir}")
     else:
@@ -33,15 +36,3 @@ def end_dry_run(
         result = {"ok": not lacks, "lacks": lacks, "run_dir": str(run_dir), **dataclasses.asdict(facts)}
         output.result(json_line(result))
     return FAILED if lacks else FINISHED
-
-
-def lines(findings: Sequence[Finding]) -> tuple[list[str], list[str]]:
-    """Returns the names of failed checks, and one line for each failure and warning. Pure."""
-    lacks = [one.name for one in findings if one.level is Level.FAIL]
-    kinds = {Level.FAIL: "lacks", Level.WARN: "warning"}
-    words = [
-        f"{kinds[one.level]}: {one.name}: {' '.join(one.said.split())}; {one.fix}"
-        for one in findings
-        if one.level in kinds
-    ]
-    return lacks, words

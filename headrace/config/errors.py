@@ -83,7 +83,7 @@ def _keys_at(model: type[BaseModel], path: KeyPath) -> list[str]:
             for one in current
             for name, field in one.model_fields.items()
             if name == part
-            for inner in _models_in(field.annotation)
+            for inner in models_in(field.annotation)
         }
         # A list index or a union's tag is not a field: stay at this level.
         current = following or current
@@ -91,14 +91,15 @@ def _keys_at(model: type[BaseModel], path: KeyPath) -> list[str]:
 
 
 def _keys_of(annotation: object) -> list[str]:
-    return [key for one in _models_in(annotation) for key in one.model_fields]
+    return [key for one in models_in(annotation) for key in one.model_fields]
 
 
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """The tables that a field of this type holds, alone, in a list or in a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in typing.get_args(annotation):
-        yield from _models_in(inner)
+        yield from models_in(inner)
 
 
 def _table(path: KeyPath) -> str:

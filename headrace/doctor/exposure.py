@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.config.schema import RunFile
-from headrace.wire.access.exposure import leaves_in_the_clear
+from headrace.wire.access.exposure import carried, leaves_in_the_clear
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +25,13 @@ def exposures(config: RunFile, *, apart: bool, encrypts: bool = False) -> list[E
         found.append(Exposure("gRPC is not encrypted", "HEADRACE_TLS with certificates (headrace certs init)"))
     if config.run.stage == "rl" and leaves_in_the_clear(config.broker.url):
         found.append(Exposure("the broker's traffic is not encrypted", "a rediss:// URL"))
-    carried = _collective(config, apart=apart)
-    if carried:
+    weights = apart and config.run.stage == "rl" and config.trainer.publish != "disk"
+    if traffic := carried(config.trainer.nodes, weights=weights):
         way_out = "a private network, WireGuard, or network policies"
-        if "weights" in carried:
+        if weights:
             way_out += '; weights go without it by trainer.publish = "disk"'
-        found.append(Exposure(f"collective traffic ({carried}) is neither encrypted nor authenticated", way_out))
+        found.append(Exposure(f"collective traffic ({traffic}) is neither encrypted nor authenticated", way_out))
     return found
-
-
-def _collective(config: RunFile, *, apart: bool) -> str:
-    """What collectives carry between machines; empty if they stay on one."""
-    carried = []
-    if config.trainer.nodes > 1:
-        carried.append(f"gradients between {config.trainer.nodes} machines")
-    if apart and config.run.stage == "rl" and config.trainer.publish != "disk":
-        carried.append("weights to the replicas")
-    return ", ".join(carried)
 
 
 def in_words(found: Sequence[Exposure]) -> str:

@@ -1,61 +1,38 @@
 """Checks of the GPU, the driver, torch and its collectives."""
 
 import json
-import shutil
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from headrace.doctor.findings import Finding, fail, note, ok, warn
-from headrace.doctor.placement import placement, shown, visible
+from headrace.doctor.placement import device_files, gpu_rows, placement, shown
 from headrace.doctor.wants import Wants
 from headrace.supervisor.once import child_environment, python, run_once
 from headrace.wire.errors import HeadraceError
 
-_SMI_S = 15.0
 TORCH_S = 240.0
-_QUERY = "name,driver_version,memory.total"
 _GIB = 1 << 30
 
 
 def driver(wants: Wants, environment: Mapping[str, str]) -> Finding:
     """Checks driver and GPU count with nvidia-smi."""
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
+    try:
+        rows = gpu_rows()
+    except FileNotFoundError:
         said = "there is no nvidia-smi"
-        if _device_files():
+        if device_files():
             said += ", though there is a GPU"
         elif not wants.cuda:
             return note("gpu", "none; the demo and small models run on the CPU")
         fix = 'install the NVIDIA driver (docker: --gpus all and the container toolkit), or set run.device = "cpu"'
         return fail("gpu", said, fix)
-    done = subprocess.run(
-        [smi, f"--query-gpu={_QUERY}", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        timeout=_SMI_S,
-        check=False,
-    )
-    rows = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    if done.returncode or not rows:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        fix = "load the driver (modprobe nvidia), or install the one that fits the kernel"
-        return fail("gpu", f"nvidia-smi: {lines[0] if lines else f'status {done.returncode}'}", fix)
+    except OSError as error:
+        return fail("gpu", f"nvidia-smi: {error}", "load the driver (modprobe nvidia), or install one for the kernel")
     if (count := shown(len(rows), environment.get("CUDA_VISIBLE_DEVICES"))) < wants.gpus:
         fix = "take fewer trainer.ranks, rollout.replicas or rollout.sglang.tp, or a machine with more GPUs"
         taken = placement(wants.resolved.config).in_words() if wants.resolved else "the config wants more"
         return fail("gpu", f"{count} GPUs, but {taken}", fix)
     return ok("gpu", f"{len(rows)} x {rows[0]}" if len(set(rows)) == 1 else "; ".join(rows))
-
-
-def profile(environment: Mapping[str, str]) -> Finding:
-    """Names the profile of docker-compose.yml that fits the GPUs of this machine."""
-    count = visible(environment)
-    fits = {0: "cpu", 1: "one-gpu"}.get(count, "gpu")
-    words = {"cpu": "no GPU", "one-gpu": "one GPU, which trainer and engine use by turns"}.get(fits, f"{count} GPUs")
-    more = ", deploy/compose/gpus.yml for more than two" if count > 2 else ""
-    return ok("compose", f"docker compose --profile {fits} up: {words}{more}")
 
 
 def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
@@ -69,7 +46,7 @@ def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
     if found["gloo_error"]:
         fix = "gloo listens on the address of this host's name: make it resolve (/etc/hosts), or set GLOO_SOCKET_IFNAME"
         return fail("torch", f"{said}; gloo: {found['gloo_error']}", fix)
-    if not devices and (wants.cuda or _device_files()):
+    if not devices and (wants.cuda or device_files()):
         fix = (
             "install a torch that was built for CUDA and a driver that is new enough for it: "
             "https://pytorch.org/get-started/locally"
@@ -97,10 +74,6 @@ def _probe(environment: Mapping[str, str]) -> dict[str, Any] | str:
     except (HeadraceError, ValueError, IndexError) as error:
         return str(error).strip().splitlines()[-1]
     return found
-
-
-def _device_files() -> list[Path]:
-    return list(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _devices(devices: list[dict[str, Any]]) -> str:

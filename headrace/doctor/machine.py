@@ -1,41 +1,20 @@
-"""Checks of the machine itself: processor, memory, disk, shared memory, clock, limits."""
+"""Checks of the machine itself: memory, disk, shared memory, limits."""
 
-import ctypes
 import fcntl
 import os
 import resource
 import shutil
 import socket
 import tempfile
-import time
 from pathlib import Path
 
-from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.findings import Finding, fail, ok, warn
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
 
 _GIB = 1 << 30
 _SHM = Path("/dev/shm")
 _CGROUP = Path("/sys/fs/cgroup")
-_TIME_ERROR = 5
-_SLOW_SYNC_S = 0.1
-
-
-def processor(wants: Wants) -> Finding:
-    """Checks the cores that this process may use."""
-    cores = len(os.sched_getaffinity(0))
-    quota = _quota()
-    said = f"{cores} cores" + (f", of which the container may use {quota:g}" if quota and quota < cores else "")
-    usable = min(cores, quota or cores)
-    if usable < 2:
-        return warn("processor", said, "the demo needs two cores: give the container more (docker: --cpus 2)")
-    ranks = 0
-    if wants.resolved and not wants.cuda:
-        ranks = wants.resolved.config.trainer.ranks // wants.resolved.config.trainer.nodes
-    if ranks > usable:
-        fix = "take fewer trainer.ranks: they wait for each other's turns"
-        return warn("processor", f"{said}, for {ranks} ranks of the trainer", fix)
-    return ok("processor", said)
 
 
 def memory(wants: Wants) -> Finding:
@@ -73,7 +52,7 @@ def disk(folder: Path, wants: Wants) -> Finding:
 
 
 def files(folder: Path) -> Finding:
-    """Checks what a run directory needs of its file system: writes, locks, renames, unix sockets and a fast fsync."""
+    """Checks what a run directory needs of its file system: writes, locks, renames, unix sockets and fsync."""
     place = _existing(folder)
     fix = f"{place} must be a local, writable file system: choose another --run-dir"
     try:
@@ -81,7 +60,7 @@ def files(folder: Path) -> Finding:
             path = Path(name) / "file"
             with path.open("wb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                seconds = _sync_seconds(file.fileno())
+                os.fsync(file.fileno())
             path.rename(Path(name) / "renamed")
             with socket.socket(socket.AF_UNIX) as probe:
                 # Through the folder's descriptor: a long path does not fit into a socket's name.
@@ -92,10 +71,7 @@ def files(folder: Path) -> Finding:
                     os.close(folder_fd)
     except OSError as error:
         return fail("files", f"{place}: {error.strerror or error}", fix)
-    said = f"{place}: locks, renames, sockets; an fsync takes {seconds * 1000:.1f} ms"
-    if seconds > _SLOW_SYNC_S:
-        return warn("files", said, "each step waits for three of them: put the run directory on a faster disk")
-    return ok("files", said)
+    return ok("files", f"{place}: locks, renames, sockets, fsync")
 
 
 def shared_memory(wants: Wants) -> Finding:
@@ -110,30 +86,12 @@ def shared_memory(wants: Wants) -> Finding:
     return (fail if wants.gpus > 1 else warn)("shared memory", f"{said}; NCCL and SGLang want 1 GiB at least", fix)
 
 
-def clock() -> Finding:
-    """Checks that the clock is set and synchronized: log times of several machines are compared."""
-    year = time.gmtime().tm_year
-    if year < 2025:
-        return fail("clock", f"it says {year}: certificates and times will be wrong", "set the clock")
-    state = _clock_state()
-    if state is None:
-        return note("clock", "this system does not report whether it is synchronized")
-    if state == _TIME_ERROR:
-        fix = "run chrony or systemd-timesyncd on the host; one machine alone does not mind"
-        return warn("clock", "it is not synchronized: times of several machines cannot be compared", fix)
-    return ok("clock", "synchronized")
-
-
 def limits(wants: Wants) -> Finding:
-    """Checks the limits on open files, processes and, with GPUs and InfiniBand, locked memory."""
-    opened, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)
-    said = f"{_limit(opened[0])} open files, {_limit(processes[0])} processes"
+    """Checks the limits on open files and, with GPUs and InfiniBand, locked memory."""
+    opened = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said = f"{_limit(opened[0])} open files"
     if 0 <= opened[0] < 1024:
         return fail("limits", said, "ulimit -n 65536 (docker: --ulimit nofile=65536)")
-    if 0 <= opened[0] < 4096 and opened[1] != opened[0] and wants.cuda:
-        return warn("limits", said, "ulimit -n 65536: many replicas and judges open many connections")
-    if 0 <= processes[0] < 512:
-        return warn("limits", said, "ulimit -u 4096: torch starts a thread a core in each process")
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if wants.cuda and locked != resource.RLIM_INFINITY and Path("/sys/class/infiniband").is_dir():
         fix = "ulimit -l unlimited (docker: --ulimit memlock=-1): NCCL over InfiniBand pins memory"
@@ -164,42 +122,12 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder.resolve(), *folder.resolve().parents) if path.is_dir())
 
 
-def _sync_seconds(descriptor: int) -> float:
-    """Median time of five fsyncs, in seconds."""
-    taken = []
-    for _ in range(5):
-        os.write(descriptor, b"x" * 4096)
-        begin = time.monotonic()
-        os.fsync(descriptor)
-        taken.append(time.monotonic() - begin)
-    return sorted(taken)[2]
-
-
-def _quota() -> float:
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return 0.0
-    return int(quota) / int(period) if quota.isdecimal() else 0.0
-
-
 def _number(path: Path) -> int:
     try:
         text = path.read_text().strip()
     except OSError:
         return 0
     return int(text) if text.isdecimal() else 0
-
-
-def _clock_state() -> int | None:
-    """Result of a read-only adjtimex(2); None where it is not available or fails."""
-    try:
-        adjtimex = ctypes.CDLL(None).adjtimex
-    except (OSError, AttributeError):
-        return None
-    # struct timex, its first field `modes` = 0: read only.
-    state = int(adjtimex(ctypes.create_string_buffer(512)))
-    return None if state < 0 else state
 
 
 def _limit(number: int) -> str:

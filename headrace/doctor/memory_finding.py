@@ -1,9 +1,9 @@
 """Compares the memory plan of a config with this machine: use per GPU and host, whether it fits, what to change."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,21 @@ from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.machine import memory_of_machine
 from headrace.doctor.memory_plan import (
     GB,
+    OVERHEAD,
     MemoryPool,
+    MemoryUse,
     Training,
-    asleep_gpu,
-    cache_bytes,
     engine_gpu,
     resting_gpu,
     trainer_gpu,
     trainer_host,
 )
-from headrace.doctor.placement import placement
+from headrace.doctor.placement import gpu_rows, placement
 from headrace.doctor.sizes import ModelShape, read_shape
 from headrace.doctor.wants import Wants
-from headrace.services.rollout.settings import TURN_MEMORY
 from headrace.services.trainer.config.chunks import logprob_chunk
 
 _NAME = "memory plan"
-_SMI_S = 15.0
 _ESTIMATE = "what lies there for good is exact, what passes in a step an estimate (within 3% in four steps on an H200)"
 
 
@@ -56,7 +54,7 @@ def judge(resolved: Resolved, shape: ModelShape, *, gpus: Sequence[int], host: i
         if size and sum(user.total for user in users) > size:
             held = sum(part.bytes for user in users for part in user.held)
             worst = "fail" if held > size or worst == "fail" else "warn"
-    said = "\n".join([*lines, *_cache_line(config, shape, gpus, cuda=cuda), _ESTIMATE])
+    said = "\n".join([*lines, _ESTIMATE])
     if not worst:
         return ok(_NAME, said)
     fix = _way_out(config, shape, how, gpus=gpus, host=host, cuda=cuda)
@@ -145,9 +143,10 @@ def _in_turns(
     """Lists each GPU twice: its pools in the trainer's turn, and in the engine's."""
     rows = config.rollout.max_rows if config.rollout.engine == "torch" else 1
     engine = engine_gpu(shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rows * tokens, kept_whole=False)
+    asleep = MemoryPool("engine asleep", (MemoryUse("CUDA", OVERHEAD),))
     found: dict[str, list[MemoryPool]] = {}
     for rank, name in enumerate(gpus):
-        found[f"{name} (trainer's turn)"] = [trainer_gpu(shape, how, first=rank == 0), asleep_gpu()]
+        found[f"{name} (trainer's turn)"] = [trainer_gpu(shape, how, first=rank == 0), asleep]
         found[f"{name} (engine's turn)"] = [resting_gpu(shape, how, first=rank == 0), engine]
     return found
 
@@ -165,22 +164,6 @@ def _line(name: str, users: Sequence[MemoryPool], size: int) -> str:
     return f"{name}: {total / GB:.1f}{of} GB{mark}: {', '.join(parts) or 'next to nothing'}"
 
 
-def _cache_line(config: RunFile, shape: ModelShape, gpus: Sequence[int], *, cuda: bool) -> Iterator[str]:
-    """Number of tokens that fit into the cache of an SGLang server on a GPU of its own."""
-    table = config.rollout
-    if not cuda or not gpus or config.run.stage != "rl" or table.engine != "sglang" or table.sglang.urls:
-        return
-    width = 4 if config.model.dtype == "float32" else 2
-    share = table.sglang.mem_fraction_static or (TURN_MEMORY if table.gpu_sharing == "turns" else 0.85)
-    room = share * gpus[-1] - width * shape.parameters / table.sglang.tp
-    tokens = max(int(room), 0) // max(cache_bytes(shape, table.sglang.tp, width), 1)
-    wanted = table.max_rows * (table.context_length or shape.context)
-    yield (
-        f"cache of a replica: {tokens:,} tokens at a share of {share:g} of its GPU; "
-        f"{table.max_rows} rows of full length are {wanted:,}"
-    )
-
-
 def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequence[int], host: int, cuda: bool) -> str:
     """Names changes that make the run fit: each on its own, or several together."""
 
@@ -195,30 +178,23 @@ def _way_out(config: RunFile, shape: ModelShape, how: Training, *, gpus: Sequenc
         )
 
     table = "trainer" if config.run.stage == "rl" else config.run.stage
-    each = [text for text, changes in remedies(how, table) if fits(replace(how, **changes))]
-    if each:
-        return "one of: " + "; ".join(each[:4])
-    steps: dict[str, Mapping[str, Any]] = {}
-    for text, changes in remedies(how, table):
-        steps[text] = changes
-        if fits(_changed(how, steps)):
-            # Drop the steps that later ones make unnecessary.
-            for other in list(steps):
-                fewer = {name: values for name, values in steps.items() if name != other}
-                steps = fewer if fits(_changed(how, fewer)) else steps
-            return "together: " + "; ".join(steps)
+    options = list(remedies(how, table))
+    for count in range(1, len(options) + 1):
+        found = [
+            [text for text, _ in chosen]
+            for chosen in combinations(options, count)
+            if fits(replace(how, **{name: value for _, changes in chosen for name, value in changes.items()}))
+        ]
+        if found and count == 1:
+            return "one of: " + "; ".join(one for (one,) in found[:4])
+        if found:
+            return "together: " + "; ".join(found[0])
     if fits(how, alone=True):
         return (
             "give the engine GPUs of its own (rollout.sglang.base_gpu_id), fewer rollout.replicas, or turns "
             '(rollout.gpu_sharing = "turns")'
         )
     return "a smaller model (model.path), or more and larger GPUs (trainer.ranks) and host memory"
-
-
-def _changed(how: Training, steps: Mapping[str, Mapping[str, Any]]) -> Training:
-    for changes in steps.values():
-        how = replace(how, **changes)
-    return how
 
 
 def remedies(how: Training, table: str = "trainer") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -249,9 +225,7 @@ def _size_of(name: str, gpus: Sequence[int]) -> int:
 
 def _gpu_bytes() -> list[int]:
     """Bytes of each GPU as reported by the driver; empty if it reports none."""
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
+    try:
+        return [int(row.rpartition(",")[2].split()[0]) << 20 for row in gpu_rows()]
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return []
-    query = [smi, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    done = subprocess.run(query, capture_output=True, text=True, timeout=_SMI_S, check=False)
-    return [int(line) << 20 for line in done.stdout.split() if line.isdecimal()] if not done.returncode else []

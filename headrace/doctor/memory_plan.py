@@ -145,9 +145,7 @@ def activation_bytes(shape: ModelShape, how: Training) -> int:
 
 def trainer_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> MemoryPool:
     """GPU memory of one rank; `first`: that of rank 0, which makes and sends the snapshots."""
-    held = list(_held(shape, how)) if not _offloads_all(how) else []
-    if how.cpu_offload and how.backend == "deepspeed":
-        held = [part for part in held if not _on_host(part.name, how)]
+    held = [part for part in _held(shape, how) if not _is_offloaded(part.name, how)]
     if first and how.nccl_links and not how.cpu_offload and not how.adapter_rank:
         held.append(MemoryUse("buckets on their way by NCCL", how.nccl_links * how.bucket))
     held.append(MemoryUse("CUDA", OVERHEAD))
@@ -170,25 +168,17 @@ def resting_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Memo
     return MemoryPool("trainer at rest", (*held, MemoryUse("CUDA", OVERHEAD)))
 
 
-def asleep_gpu() -> MemoryPool:
-    """GPU memory of an engine while the trainer uses its GPU."""
-    return MemoryPool("engine asleep", (MemoryUse("CUDA", OVERHEAD),))
-
-
 def trainer_host(shape: ModelShape, how: Training, *, gpus: bool = True) -> MemoryPool:
     """Host memory of the machine of rank 0; without `gpus` it includes what the ranks would keep on theirs."""
     held = [MemoryUse("processes", how.here * PROCESS), MemoryUse("snapshots", 2 * _published(shape, how, pinned=gpus))]
     if not gpus:
         inner = [*_held(shape, how), *_step(shape, how)]
         held += [MemoryUse(part.name, how.here * part.bytes) for part in inner]
-    elif _offloads_all(how):
-        held += [MemoryUse(f"{part.name} (offloaded)", how.here * part.bytes) for part in _held(shape, how)]
-    elif how.turns:
+    elif how.turns and not how.cpu_offload:
         held.append(MemoryUse("optimizer (parked)", how.here * _parked(shape, how)))
-    elif how.cpu_offload and how.backend == "deepspeed":
-        held += [
-            MemoryUse(f"{p.name} (offloaded)", how.here * p.bytes) for p in _held(shape, how) if _on_host(p.name, how)
-        ]
+    else:
+        offloaded = [part for part in _held(shape, how) if _is_offloaded(part.name, how)]
+        held += [MemoryUse(f"{part.name} (offloaded)", how.here * part.bytes) for part in offloaded]
     trained = sum(_trained(one, how) for one in (shape, *how.values))
     checkpoint = MemoryUse("a checkpoint being written", 12 * trained)
     return MemoryPool("host", tuple(held), (max(checkpoint, _load(shape, how), key=lambda part: part.bytes),))
@@ -294,13 +284,12 @@ def _moments(shape: ModelShape, how: Training, trained: int) -> int:
     return 8 * trained
 
 
-def _offloads_all(how: Training) -> bool:
-    """FSDP2 keeps weights, gradients and optimizer in host memory; the GPU holds only what is in use."""
+def _is_offloaded(name: str, how: Training) -> bool:
+    """FSDP2 keeps all of it in host memory, DeepSpeed gradients and optimizer, and weights in stage 3."""
+    if how.backend == "deepspeed":
+        moved = name in ("gradients", "optimizer") or (name == "weights" and how.zero_stage == 3)
+        return how.cpu_offload and moved
     return how.cpu_offload and how.backend == "fsdp2"
-
-
-def _on_host(name: str, how: Training) -> bool:
-    return name in ("gradients", "optimizer") or (name == "weights" and how.zero_stage == 3)
 
 
 def _share(size: int, parts: int) -> int:

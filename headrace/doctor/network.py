@@ -6,7 +6,6 @@ import socket
 import subprocess
 from collections.abc import Mapping
 
-from headrace.doctor.exposure import exposures
 from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.wants import Wants
 from headrace.run.plans import choose_ports
@@ -37,17 +36,6 @@ def ports(wants: Wants) -> Finding:
         except OSError as error:
             return fail("ports", f"127.0.0.1 cannot be reached: {error}", "bring up lo (ip link set lo up)")
     return ok("ports", "those of the config are free" if wants.resolved else "there are free ones; loopback works")
-
-
-def encryption(wants: Wants, environment: Mapping[str, str]) -> Finding:
-    """Checks what of the run's traffic leaves this machine in the clear."""
-    if wants.resolved is None:
-        return note("encryption", "services of one machine talk over loopback, and nothing leaves it")
-    found = exposures(wants.resolved.config, apart=False, encrypts=bool(environment.get("HEADRACE_TLS")))
-    if not found:
-        said = "services of this machine talk over loopback; in containers, set HEADRACE_TLS and a rediss:// broker"
-        return ok("encryption", said)
-    return warn("encryption", "; ".join(one.what for one in found), "use " + "; ".join(one.way_out for one in found))
 
 
 def broker(wants: Wants, environment: Mapping[str, str]) -> Finding:

@@ -1,7 +1,6 @@
 """Places trainer and SGLang servers on the GPUs of this machine when `headrace train` starts both, and counts them."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -131,19 +130,27 @@ def shown(there: int, chosen: str | None) -> int:
     return len(names) if any(name.startswith("MIG-") for name in names) else min(there, len(names))
 
 
+def gpu_rows() -> list[str]:
+    """The driver's row for each GPU, such as `NVIDIA H200, 575.1, 143771 MiB`. Raises OSError with its complaint.
+
+    Raises FileNotFoundError without nvidia-smi, and TimeoutExpired if the driver hangs.
+    """
+    query = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+    done = subprocess.run(query, capture_output=True, text=True, timeout=_SMI_S, check=False)
+    rows = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode or not rows:
+        raise OSError(next(iter((done.stderr or done.stdout).strip().splitlines()), f"status {done.returncode}"))
+    return rows
+
+
 def _listed() -> int:
-    smi = shutil.which("nvidia-smi")
-    if smi is not None:
-        try:
-            done = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=_SMI_S, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return len(_device_files())
-        if done.returncode == 0:
-            return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
-    return len(_device_files())
+    try:
+        return len(gpu_rows())
+    except (OSError, subprocess.TimeoutExpired):
+        return len(device_files())
 
 
-def _device_files() -> list[str]:
+def device_files() -> list[str]:
     """Lists the GPUs' device files: a container may have GPUs and no nvidia-smi."""
     return [name for name in os.listdir("/dev") if name.removeprefix("nvidia").isdecimal() and name != "nvidia"]
 

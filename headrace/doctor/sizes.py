@@ -14,8 +14,6 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(.*)$")
 _HEAD = re.compile(r"(^|\.)lm_head\.weight$")
 _BLOCKWISE = 4096
 """bitsandbytes keeps the moments of a smaller tensor in float32 (`headrace.services.trainer.model.optimizers`)."""
-_HEAD_DIM = 64
-"""Width of a head where the config alone gives the shape; only the norms of heads depend on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,53 +74,11 @@ def read_shape(folder: Path) -> ModelShape | None:
     tied = not any(map(_HEAD.search, shapes)) or bool(config.get("tie_word_embeddings", False))
     if tied:
         shapes = {name: shape for name, shape in shapes.items() if not _HEAD.search(name)}
-    return _counted(shapes, text, tied=tied)
+    return shape_of(shapes, text, tied=tied)
 
 
-def dense_shape(
-    *,
-    hidden: int,
-    inner: int,
-    layers: int,
-    queries: int,
-    keys: int,
-    vocabulary: int,
-    tied: bool,
-    biases: bool = False,
-    head_norms: bool = False,
-) -> ModelShape:
-    """Shape of a Llama (with `biases` a Qwen2, with `head_norms` a Qwen3) from its config alone."""
-    projections = {
-        "q_proj": (queries, hidden),
-        "k_proj": (keys, hidden),
-        "v_proj": (keys, hidden),
-        "o_proj": (hidden, queries),
-        "gate_proj": (inner, hidden),
-        "up_proj": (inner, hidden),
-        "down_proj": (hidden, inner),
-    }
-    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (vocabulary, hidden), "norm.weight": (hidden,)}
-    if not tied:
-        shapes["lm_head.weight"] = (vocabulary, hidden)
-    for layer in range(layers):
-        shapes |= {f"layers.{layer}.{name}.weight": shape for name, shape in projections.items()}
-        shapes |= {f"layers.{layer}.{name}.weight": (hidden,) for name in ("input_norm", "post_norm")}
-        if biases:
-            shapes |= {f"layers.{layer}.{name}_proj.bias": (projections[f"{name}_proj"][0],) for name in "qkv"}
-        if head_norms:
-            shapes |= {f"layers.{layer}.{name}_norm.weight": (_HEAD_DIM,) for name in "qk"}
-    config = {
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_attention_heads": queries // _HEAD_DIM,
-        "num_key_value_heads": keys // _HEAD_DIM,
-        "head_dim": _HEAD_DIM,
-        "vocab_size": vocabulary,
-    }
-    return _counted(shapes, config, tied=tied)
-
-
-def _counted(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], *, tied: bool) -> ModelShape:
+def shape_of(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], *, tied: bool) -> ModelShape:
+    """Shape of a model from the shapes of its tensors, tied ones once, and its (text) config. Pure."""
     layers: dict[int, int] = {}
     projections: dict[str, tuple[int, int]] = {}
     matrices = 0

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-_POINTS = 2000
-"""Most points per curve: more than pixels add nothing."""
-_SMOOTH_FROM = 30
-"""Shorter curves are drawn without a running mean."""
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, which colour-blind people can distinguish."""
 _STYLES = ("-", "--", "-.", ":")
@@ -80,8 +76,6 @@ class Curve:
     name: str
     x: NDArray[np.float64]
     y: NDArray[np.float64]
-    smooth: NDArray[np.float64] | None
-    """A running mean over the same x; None for few points."""
 
 
 def choose_panels(runs: Sequence[RunRows]) -> list[tuple[Panel, list[Curve]]]:
@@ -90,25 +84,13 @@ def choose_panels(runs: Sequence[RunRows]) -> list[tuple[Panel, list[Curve]]]:
     return [(panel, curves) for panel, curves in found if curves]
 
 
-def running_mean(y: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """Centred running mean; at the ends over the part of the window that exists."""
-    sums = np.concatenate([[0.0], np.cumsum(y)])
-    index = np.arange(len(y))
-    low, high = np.maximum(index - window // 2, 0), np.minimum(index + window // 2 + 1, len(y))
-    mean: NDArray[np.float64] = (sums[high] - sums[low]) / (high - low)
-    return mean
-
-
 def _curve(panel: Panel, run: RunRows) -> Curve | None:
     rows, axis = (run.evals, "version") if panel.is_eval else (run.steps, "step")
     pairs = [(row[axis], number) for row in rows if (number := number_of(row.get(panel.key))) is not None]
     if not pairs:
         return None
     x, y = np.array(pairs, dtype=np.float64).T
-    is_smooth = not panel.is_eval and len(y) >= _SMOOTH_FROM
-    smooth = running_mean(y, max(5, len(y) // 20)) if is_smooth else None
-    keep = np.linspace(0, len(x) - 1, min(len(x), _POINTS)).astype(np.int64)
-    return Curve(name=run.name, x=x[keep], y=y[keep], smooth=None if smooth is None else smooth[keep])
+    return Curve(name=run.name, x=x, y=y)
 
 
 def draw(panels: Sequence[tuple[Panel, list[Curve]]], names: Sequence[str], title: str, files: Sequence[Path]) -> None:
@@ -139,13 +121,10 @@ def draw(panels: Sequence[tuple[Panel, list[Curve]]], names: Sequence[str], titl
 
 
 def _line(axes: "Axes", curve: Curve, number: int) -> "Line2D":
-    """Draws a curve; if it is long, its running mean over its faint points. Returns what stands for it in a legend."""
+    """Draws a curve. Returns what stands for it in a legend."""
     colour, style = _COLOURS[number % len(_COLOURS)], _STYLES[number // len(_COLOURS) % len(_STYLES)]
-    if curve.smooth is not None:
-        axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.3, color=colour)
-    marker = "o" if len(curve.x) <= 60 and curve.smooth is None else None
-    y = curve.y if curve.smooth is None else curve.smooth
-    (line,) = axes.plot(curve.x, y, linewidth=1.6, marker=marker, markersize=3, color=colour, linestyle=style)
+    marker = "o" if len(curve.x) <= 60 else None
+    (line,) = axes.plot(curve.x, curve.y, linewidth=1.2, marker=marker, markersize=3, color=colour, linestyle=style)
     return line
 
 

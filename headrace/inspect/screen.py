@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from pydantic import JsonValue
 from rich.console import Console, Group, RenderableType
@@ -17,9 +16,7 @@ from headrace.inspect.terminal import SafeConsole
 from headrace.inspect.waits import (
     Party,
     episode_waits,
-    evaluation_in_words,
     parties,
-    publication_in_words,
     refusals_in_words,
 )
 from headrace.supervisor.supervisor import View
@@ -30,18 +27,6 @@ from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
 
 _WIDEST = 1000
-
-
-class Screen(Protocol):
-    """Shows views of a run until it is closed."""
-
-    def show(self, view: View) -> None:
-        """Shows one view of the run."""
-        ...
-
-    def close(self) -> None:
-        """Restores the terminal."""
-        ...
 
 
 class Lines:
@@ -93,6 +78,9 @@ class LiveTable:
         """Stops drawing; the last table stays on the screen."""
         self._live.stop()
 
+
+Screen = Lines | LiveTable
+"""Shows views of a run until it is closed."""
 
 _GAP = "logprob_gap_max"
 _STEP_PARTS = (
@@ -165,7 +153,7 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
         f"trainer waits for batches {_number(status.trainer.waiting_share if status else None, '.0%')}",
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
-    said = [*(_in_force(status, now) if status else ()), *view.notices[-3:]]
+    said = [*(_in_force(status) if status else ()), *view.notices[-3:]]
     texts = [Text(status.bottleneck.text, style="bold")] if status and status.bottleneck.text else []
     return Group(
         head,
@@ -178,12 +166,8 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
     )
 
 
-def _in_force(status: RunStatus, now: float) -> Iterator[str]:
-    """What goes on beside the steps: publication, evaluation, requests of operators, refused replicas."""
-    if status.publication:
-        yield publication_in_words(status.publication)
-    if status.evaluating:
-        yield evaluation_in_words(status, now)
+def _in_force(status: RunStatus) -> Iterator[str]:
+    """What is in force beside the steps: requests of operators, refused replicas, notes of environments."""
     yield from _operator(status.operator)
     yield from refusals_in_words(status)
     yield from (f"{one.id}: {note}" for one in status.environments for note in one.notes)

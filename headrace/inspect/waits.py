@@ -7,7 +7,6 @@ from headrace.supervisor.process_monitor import MonitorState
 from headrace.wire.api.status import (
     EnvironmentStatus,
     EpisodeWait,
-    PublicationStatus,
     ReplicaStatus,
     RunStatus,
     StreamStatus,
@@ -80,20 +79,6 @@ def parties(status: RunStatus | None, processes: Mapping[str, str]) -> list[Part
     return found
 
 
-def publication_in_words(publication: PublicationStatus) -> str:
-    """Formats the phase of a publication, what it waits for, since when, and its deadline."""
-    said = f"publishing {publication.version}: {publication.phase}"
-    if publication.waiting_for:
-        said += f" waits for {publication.waiting_for}"
-    said += f", {publication.seconds:.1f} s"
-    return said + (f" of {publication.deadline_s:g} s" if publication.deadline_s else "")
-
-
-def evaluation_in_words(status: RunStatus, now: float) -> str:
-    """Formats what the current evaluation waits for; empty without one."""
-    return _evaluating(Party(who=""), status).in_words(now) if status.evaluating else ""
-
-
 def refusals_in_words(status: RunStatus) -> list[str]:
     """Lists replicas to which the trainer no longer opens a collective group, with the reason."""
     return [f"{one.id} gets weights over the disk: {one.refused}" for one in status.replicas if one.refused]
@@ -131,9 +116,10 @@ def _trainer(party: Party, status: RunStatus) -> Party:
 def _orchestrator(party: Party, status: RunStatus) -> Party:
     party = replace(party, state=status.state, doing=_credit(status))
     publication = status.publication
-    if publication and publication.waiting_for:
+    if publication:
         until = publication.since + publication.deadline_s if publication.deadline_s else None
-        what = f"{publication.waiting_for} ({publication.phase} of {publication.version})"
+        phase = f"{publication.phase} of {publication.version}"
+        what = f"{publication.waiting_for} ({phase})" if publication.waiting_for else phase
         return _waiting(party, what, publication.since, until)
     if status.waiting_for:
         return _waiting(party, status.waiting_for, status.waiting_since, status.waiting_until)

@@ -1,34 +1,38 @@
 """The tables of docs/algorithms.md, made of recipes and parts."""
 
 import inspect
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headrace.reference.algorithms import as_markdown, describe
-from headrace.reference.marked import replaced
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, Need, Part
+from headrace.reference.algorithms import describe, in_toml
+from headrace.reference.marked import replaced, table
+from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, Part
 
 DOC = Path(__file__).parents[2] / "docs" / "algorithms.md"
 
 
 def written(page: str) -> str:
     """The page with its tables as they are now. Raises ValueError if it lacks the place of one."""
-    tables = {
-        "algorithms": "\n" + as_markdown(describe()) + "\n",
-        "advantages": _advantages(),
-        "policy losses": _losses(),
-    }
-    for name, table in tables.items():
-        page = replaced(page, name, table + "\n")
+    tables = {"algorithms": _algorithms(), "advantages": _advantages(), "policy losses": _losses()}
+    for name, text in tables.items():
+        page = replaced(page, name, text)
     return page
+
+
+def _algorithms() -> str:
+    rows = [
+        (f"`{one.name}`", f"`{one.recipe.formula}`", in_toml(one.recipe.settings), one.recipe.source, one.recipe.use)
+        for one in describe()
+    ]
+    return table(("Name", "Minimizes", "Defaults of its own", "Source", "When to use"), rows)
 
 
 def _advantages() -> str:
     rows = []
     for one in ADVANTAGES.values():
         what, notes = _documented(one)
-        rows.append((f"`{one.name}`", what, _keys(one), needs_in_words(one.needs), notes))
-    return _table(("`advantage`", "what", "keys", "needs", "where libraries differ"), rows)
+        needs = ", ".join(need.name.lower().replace("_", " ") for need in one.needs if need.name)
+        rows.append((f"`{one.name}`", what, _keys(one), needs, notes))
+    return table(("`advantage`", "what", "keys", "needs", "where libraries differ"), rows)
 
 
 def _losses() -> str:
@@ -36,12 +40,7 @@ def _losses() -> str:
     for one in POLICY_LOSSES.values():
         what, notes = _documented(one)
         rows.append((f"`{one.name}`", what, _keys(one), notes))
-    return _table(("`policy_loss`", "a token's loss", "keys", "where libraries differ"), rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return table(("`policy_loss`", "a token's loss", "keys", "where libraries differ"), rows)
 
 
 def _documented(part: Part) -> tuple[str, str]:
@@ -53,8 +52,3 @@ def _documented(part: Part) -> tuple[str, str]:
 
 def _keys(part: Part) -> str:
     return ", ".join(f"`{name}`" for name in part.keys)
-
-
-def needs_in_words(needs: Need) -> str:
-    """The needs of a part, with commas between."""
-    return ", ".join(one.name.lower().replace("_", " ") for one in needs if one.name)

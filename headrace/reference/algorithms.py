@@ -1,9 +1,10 @@
 """The algorithms for people and programs: what each is made of, its defaults, its source. Needs no torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from headrace.services.trainer.algorithms.recipes import find_recipe, recipes
+from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.wire.errors import ConfigError
 
@@ -16,23 +17,25 @@ class Description:
     """One algorithm."""
 
     name: str
-    title: str
-    formula: str
-    source: str
-    use: str
-    notes: str
+    recipe: AlgorithmRecipe
     parts: dict[str, str]
     """Advantage, policy loss, aggregation, anchor of the ratios, place of the KL, needs, critic, greedy baseline."""
-    settings: dict[str, object]
-    """Keys whose default the algorithm sets."""
     defaults: dict[str, object]
     """All keys of `[algorithm]` with this algorithm's defaults."""
-    suggested: Mapping[str, Mapping[str, object]]
-    """Keys of other tables that its paper names."""
 
     def as_json(self) -> dict[str, object]:
         """JSON values only."""
-        return asdict(self)
+        words = {key: getattr(self.recipe, key) for key in ("title", "formula", "source", "use", "notes")}
+        tables = {name: dict(values) for name, values in self.recipe.tables.items()}
+        settings = dict(self.recipe.settings)
+        return {
+            "name": self.name,
+            **words,
+            "parts": self.parts,
+            "settings": settings,
+            "defaults": self.defaults,
+            "suggested": tables,
+        }
 
 
 def describe(name: str = "") -> list[Description]:
@@ -51,18 +54,7 @@ def _describe(name: str) -> Description:
     parts["needs"] = ", ".join(needs) or "nothing"
     parts["critic"] = "yes" if table.needs_critic else "no"
     parts["baseline rollout"] = "greedy" if table.greedy_last else "none"
-    return Description(
-        name=name,
-        title=recipe.title,
-        formula=recipe.formula,
-        source=recipe.source,
-        use=recipe.use,
-        notes=recipe.notes,
-        parts=parts,
-        settings=dict(recipe.settings),
-        defaults=defaults,
-        suggested={table: dict(values) for table, values in recipe.tables.items()},
-    )
+    return Description(name=name, recipe=recipe, parts=parts, defaults=defaults)
 
 
 def as_text(found: Sequence[Description], *, whole: bool) -> str:
@@ -70,30 +62,23 @@ def as_text(found: Sequence[Description], *, whole: bool) -> str:
     if whole:
         return "\n\n".join(_page(one) for one in found)
     width = max(len(one.name) for one in found)
-    lines = [f"{one.name:<{width}}  {one.use}" for one in found]
+    lines = [f"{one.name:<{width}}  {one.recipe.use}" for one in found]
     return "\n".join([*lines, "", "headrace algorithms NAME describes one in full"])
 
 
 def _page(one: Description) -> str:
-    head = [f"{one.name}: {one.title}", f"  {one.formula}", f"  source: {one.source}", f"  use: {one.use}"]
-    if one.notes:
-        head.append(f"  note: {one.notes}")
+    recipe = one.recipe
+    head = [f"{one.name}: {recipe.title}", f"  {recipe.formula}", f"  source: {recipe.source}", f"  use: {recipe.use}"]
+    if recipe.notes:
+        head.append(f"  note: {recipe.notes}")
     parts = [f"  {key}: {value}" for key, value in one.parts.items()]
-    others = [f"  suggested: [{table}] {_values(values)}" for table, values in one.suggested.items()]
+    others = [f"  suggested: [{table}] {in_toml(values)}" for table, values in recipe.tables.items()]
     keys = [f"    {key} = {_value(value)}" for key, value in one.defaults.items() if key != "correction"]
     return "\n".join([*head, *parts, *others, "  [algorithm]", *keys])
 
 
-def as_markdown(found: Sequence[Description]) -> str:
-    """A table of Markdown."""
-    lines = ["| Name | Minimizes | Defaults of its own | Source | When to use |", "|---|---|---|---|---|"]
-    for one in found:
-        cells = (f"`{one.name}`", f"`{one.formula}`", _values(one.settings), one.source, one.use)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
-
-
-def _values(values: Mapping[str, object]) -> str:
+def in_toml(values: Mapping[str, object]) -> str:
+    """`key = value` of each, with commas between."""
     return ", ".join(f"{key} = {_value(value)}" for key, value in values.items())
 
 
@@ -106,6 +91,6 @@ def _value(value: object) -> str:
         case str():
             return f'"{value}"'
         case Mapping():
-            return "{ " + _values(value) + " }"
+            return "{ " + in_toml(value) + " }"
         case _:
             return str(value)

@@ -1,4 +1,4 @@
-"""Writes docs/config.md from the settings that the services declare: `python -m headrace.reference.config_docs`."""
+"""docs/config.md, made of the settings that the services declare."""
 
 import json
 import types
@@ -11,7 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from headrace.config.errors import models_in
 from headrace.config.schema import RunFile
+from headrace.reference.marked import table
 
 DOC = Path(__file__).parents[2] / "docs" / "config.md"
 _HEAD = """# Every key of run.toml
@@ -33,43 +35,27 @@ def as_markdown() -> str:
     return "".join([_HEAD, *_tables(RunFile, ())])
 
 
-def main() -> None:
-    """Writes the page."""
-    DOC.write_text(as_markdown(), encoding="utf-8")
-
-
 def _tables(kind: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     """The page's part of one table, then those of the tables inside it."""
-    inner = {name: table for name, field in kind.model_fields.items() if (table := _table_of(field))}
+    inner = {
+        name: model for name, field in kind.model_fields.items() if (model := next(models_in(field.annotation), None))
+    }
     keys = {name: field for name, field in kind.model_fields.items() if name not in inner}
     if keys:
-        yield f"\n## `[{'.'.join(path)}]`\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
+        yield f"\n## `[{'.'.join(path)}]`\n\n"
+        rows = []
         for name, field in keys.items():
-            cells = (f"`{name}`", _type(field.annotation, field), _default(field), field.description or "")
-            yield f"| {' | '.join(_cell(cell) for cell in cells)} |\n"
-    for name, table in inner.items():
-        if table is not kind:
-            yield from _tables(table, (*path, _array(name, kind.model_fields[name])))
+            meaning = " ".join((field.description or "").split())
+            rows.append((f"`{name}`", _type(field.annotation, field), _default(field), meaning))
+        yield table(("key", "type", "default", "meaning"), rows)
+    for name, model in inner.items():
+        if model is not kind:
+            yield from _tables(model, (*path, _array(name, kind.model_fields[name])))
 
 
 def _array(name: str, field: FieldInfo) -> str:
     """`tasks.NAME` for a mapping of tables."""
     return f"{name}.NAME" if typing.get_origin(field.annotation) in (dict, Mapping) else name
-
-
-def _table_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The table that the field holds, alone or in a list or mapping."""
-    found = [one for one in _leaves(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
-    return found[0] if found else None
-
-
-def _leaves(annotation: object) -> Iterator[object]:
-    arguments = typing.get_args(annotation)
-    if arguments and typing.get_origin(annotation) is not typing.Literal:
-        for argument in arguments:
-            yield from _leaves(argument)
-    else:
-        yield annotation
 
 
 def _type(annotation: object, field: FieldInfo) -> str:
@@ -115,11 +101,3 @@ def _default(field: FieldInfo) -> str:
         value, default=lambda one: one.model_dump(mode="json") if isinstance(one, BaseModel) else str(one)
     )
     return f"`{text}`" if len(text) <= _LONGEST else "see `headrace config show`"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,14 @@
 """The tables of docs/metrics.md, made of the metrics that the services declare."""
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from headrace.reference.marked import replaced
+from headrace.reference.marked import replaced, table
 
 _LAST = " Of the last step."
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -58,9 +58,17 @@ def written(page: str) -> str:
 
 def _tables() -> Iterator[str]:
     for service in MODULES:
-        yield f"\n### {service.capitalize()}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n"
-        for one in (one for one in describe() if one.service == service):
-            yield f"| `{one.name}` | {one.kind} | {_names(one.labels)} | {_cell(one.meaning.removesuffix(_LAST))} |\n"
+        rows = [
+            (
+                f"`{one.name}`",
+                one.kind,
+                ", ".join(f"`{label}`" for label in one.labels),
+                one.meaning.removesuffix(_LAST),
+            )
+            for one in describe()
+            if one.service == service
+        ]
+        yield f"\n### {service.capitalize()}\n\n" + table(("name", "type", "labels", "meaning"), rows)
 
 
 def _declared(module: ModuleType) -> Iterator[MetricWrapperBase]:
@@ -76,11 +84,3 @@ def _described(service: str, metric: MetricWrapperBase) -> Described:
     return Described(
         service=service, name=name, kind=family.type, labels=metric._labelnames, meaning=family.documentation
     )
-
-
-def _names(labels: Iterable[str]) -> str:
-    return ", ".join(f"`{label}`" for label in labels)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

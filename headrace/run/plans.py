@@ -33,7 +33,7 @@ def choose_ports(resolved: Resolved, *, sockets: bool, check: bool = True) -> di
     ]
     if check:
         check_free(fixed)
-    free = iter(pick_ports(2 * len(wanted), taken=[port for port, _ in fixed]))
+    free = iter(pick_ports((1 if sockets else 2) * len(wanted), taken=[port for port, _ in fixed]))
     return {spec.name: _filled(ports, free, sockets) for spec, ports in wanted.items()}
 
 

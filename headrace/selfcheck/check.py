@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -69,18 +69,14 @@ def run_probes(
 ) -> list[ProbeResult]:
     """Returns rows in the order of the probes, and reports each as it ends. A probe that fails raises nothing."""
     rows = []
-    for row in _rows(probes, on, environment):
+    for probe in probes:
+        if on == "cpu" and probe.on_cpu is None:
+            row = ProbeResult(name=probe.name, status=NOT_HERE, seconds=0.0, said="needs CUDA", numbers={})
+        else:
+            row = _run(probe, on, environment)
         say(row)
         rows.append(row)
     return rows
-
-
-def _rows(probes: Sequence[Probe], on: str, environment: Mapping[str, str]) -> Iterator[ProbeResult]:
-    for probe in probes:
-        if on == "cpu" and probe.on_cpu is None:
-            yield ProbeResult(name=probe.name, status=NOT_HERE, seconds=0.0, said="needs CUDA", numbers={})
-        else:
-            yield _run(probe, on, environment)
 
 
 def _run(probe: Probe, on: str, environment: Mapping[str, str]) -> ProbeResult:

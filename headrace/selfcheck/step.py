@@ -7,10 +7,10 @@ import argparse
 import sys
 
 import torch
-from transformers import Qwen3Config
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3Config
 
 from headrace.doctor.memory_plan import Training, trainer_gpu
-from headrace.doctor.sizes import ModelShape, dense_shape
+from headrace.doctor.sizes import ModelShape, shape_of
 from headrace.selfcheck.probe import device_of, end, parser
 from headrace.services.trainer.config.chunks import logprob_chunk
 from headrace.services.trainer.throughput.measure import measure_step
@@ -38,18 +38,12 @@ SIZES = {
 }
 
 
-def planned_shape(model: Qwen3Config) -> ModelShape:
-    """What the memory plan is computed from."""
-    return dense_shape(
-        hidden=model.hidden_size,
-        inner=model.intermediate_size,
-        layers=model.num_hidden_layers,
-        queries=model.num_attention_heads * model.head_dim,
-        keys=model.num_key_value_heads * model.head_dim,
-        vocabulary=model.vocab_size,
-        tied=True,
-        head_norms=True,
-    )
+def planned_shape(config: PreTrainedConfig) -> ModelShape:
+    """What the memory plan is computed from, without any weights."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    return shape_of(shapes, config.to_dict(), tied=config.tie_word_embeddings)
 
 
 def main() -> int:

@@ -2,20 +2,15 @@
 
 import asyncio
 import json
-import os
-import shutil
-import socket
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.supervisor.socket_folder import SocketFolder
 from headrace.wire.errors import ConfigError, HeadraceError, WaitTimeoutError
 from headrace.wire.peers.control import LINE_BYTES
 from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.layout import RunPaths
 
-_SUN_PATH = 100
-"""A unix socket's path must fit into 107 bytes."""
 _READ_S = 5.0
 
 Answer = Callable[[dict[str, object]], list[str]]
@@ -26,25 +21,13 @@ class Control:
     """Serves control requests from `open` to `close`."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.path = RunPaths(run_dir).control_socket
-        self._temporary: Path | None = None
-        if len(os.fsencode(self.path)) > _SUN_PATH:
-            self._temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
-            self.path = self._temporary / self.path.name
+        self._folder = SocketFolder.make(RunPaths(run_dir).control_socket, "s")
+        self.path = self._folder.path / "s"
         self._server: asyncio.Server | None = None
 
     async def open(self, answer: Answer) -> None:
         """Starts to listen; replaces a socket that a killed supervisor left behind."""
         self.path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(self.path))
-        except OSError:
-            listener.close()
-            raise
-        finally:
-            os.umask(before)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -55,15 +38,13 @@ class Control:
             finally:
                 writer.close()
 
-        self._server = await asyncio.start_unix_server(serve, sock=listener, limit=LINE_BYTES)
+        self._server = await asyncio.start_unix_server(serve, self.path, limit=LINE_BYTES)
 
     def close(self) -> None:
         """Stops listening and removes the socket."""
         if self._server:
             self._server.close()
-        self.path.unlink(missing_ok=True)
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        self._folder.clean()
 
 
 async def _answer(reader: asyncio.StreamReader, answer: Answer) -> dict[str, object]:

@@ -1,11 +1,10 @@
-"""Loopback ports for the services: picks free ones, and rejects taken ones before anything starts."""
+"""Ports for the services: picks free ones, and rejects taken ones before anything starts."""
 
 import random
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.supervisor.port_claims import claim
 from headrace.wire.errors import ConfigError
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -45,7 +44,7 @@ def pick_ports(count: int, *, taken: Iterable[int] = (), host: str = "127.0.0.1"
     """Picks free ports below the range that the kernel uses for outgoing connections.
 
     A restarted service needs its port again, so no client may have got it meanwhile. Nor may another run: an engine
-    loads for minutes before it listens, so the ports are claimed for the life of this process.
+    loads for minutes before it listens, so this process holds the ports for its life.
     """
     highest = _first_ephemeral() - 1
     used = set(taken)
@@ -53,11 +52,25 @@ def pick_ports(count: int, *, taken: Iterable[int] = (), host: str = "127.0.0.1"
     for port in random.sample(range(_LOWEST, highest), min(highest - _LOWEST, 5000)):
         if len(ports) == count:
             break
-        if port not in used and is_free(port, host) and claim(port):
+        if port not in used and _hold(port, host):
             ports.append(port)
     if len(ports) < count:
         raise ConfigError(f"only {len(ports)} of {count} free ports were found on {host}")
     return ports
+
+
+def _hold(port: int, host: str) -> bool:
+    """Binds the port so that a server can still listen on it, but no other process pick it; False if it is taken."""
+    holder = socket.socket()
+    try:
+        holder.bind((host, port))
+    except OSError:
+        holder.close()
+        return False
+    # Only now: Linux lets two sockets share a port if both have the option, as servers do, and none listens yet.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.detach()  # Open until this process ends.
+    return True
 
 
 def _first_ephemeral() -> int:

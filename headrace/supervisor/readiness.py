@@ -11,6 +11,7 @@ from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import HeadraceError, TransientError, WaitTimeoutError
 
 _POLL_S = 0.1
+_ANSWER_S = 5.0
 _REFUSES = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 
@@ -23,22 +24,18 @@ class ReadinessClient:
 
     def __init__(self) -> None:
         # trust_env: a proxy of the environment is not for loopback.
-        self._http = httpx.AsyncClient(timeout=5.0, trust_env=False)
+        self._http = httpx.AsyncClient(timeout=_ANSWER_S, trust_env=False)
 
     async def wait_until_ready(self, name: str, port: int, seconds: float) -> None:
         """Waits until `/readyz` returns 200. Raises WaitTimeoutError with the last reason."""
         end = time.monotonic() + seconds
-        reason = "it does not answer"
+        reason = None
         while time.monotonic() < end:
-            try:
-                answer = await self._http.get(f"http://127.0.0.1:{port}/readyz")
-                if answer.status_code == 200:
-                    return
-                reason = str(answer.json().get("reason", answer.status_code))
-            except (httpx.HTTPError, ValueError):
-                pass
+            reason = await self.look(port, _ANSWER_S)
+            if reason == "":
+                return
             await asyncio.sleep(_POLL_S)
-        raise WaitTimeoutError(f"{name} to become ready ({reason})", seconds)
+        raise WaitTimeoutError(f"{name} to become ready ({reason or 'it does not answer'})", seconds)
 
     async def look(self, port: int, seconds: float) -> str | None:
         """Returns why it is not ready, empty = it is ready; None = it does not answer at all."""

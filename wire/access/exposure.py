@@ -28,7 +28,10 @@ def collectives_leave(settings: ServiceSettings, *, nodes: int, weights: bool) -
 
     `weights`: they bring weights to the replicas, which the disk does otherwise.
     """
-    carried = [f"gradients between {nodes} machines"] if nodes > 1 else []
-    if weights and settings.host not in _LOCAL:
-        carried.append("weights to the replicas")
-    return ", ".join(carried)
+    return carried(nodes, weights=weights and settings.host not in _LOCAL)
+
+
+def carried(nodes: int, *, weights: bool) -> str:
+    """What collectives carry between so many machines, in words; empty if nothing. Pure."""
+    gradients = [f"gradients between {nodes} machines"] if nodes > 1 else []
+    return ", ".join(gradients + ["weights to the replicas"] * weights)

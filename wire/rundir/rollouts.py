@@ -5,13 +5,20 @@ pyarrow is imported where it is needed: this module is read by processes without
 """
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.wire.contracts.messages import Rollout, TokenMask
+from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import atomic, parquet
+from headrace.wire.rundir.episode_column import episode_text
 from headrace.wire.rundir.layout import rollout_file
 
 if TYPE_CHECKING:
@@ -80,6 +87,35 @@ def files(folder: Path) -> dict[int, os.stat_result]:
                 with contextlib.suppress(FileNotFoundError):
                     found[step] = entry.stat()
     return found
+
+
+def row_of(rollout: Rollout, score: Score) -> dict[str, object]:
+    """The columns that follow from one rollout and its score, whether it is trained yet or not."""
+    versions = [span.version.version for span in rollout.spans]
+    spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
+    return {
+        "completion": rollout.text,
+        "answer_start": NO_ANSWER if score.answer_start is None else score.answer_start,
+        "reward": score.value,
+        "components": json.dumps(score.components, sort_keys=True),
+        "reason": score.reason,
+        "min_version": min(versions, default=None),
+        "max_version": max(versions, default=None),
+        "finish_reason": str(rollout.finish_reason),
+        "tokens": len(rollout.token_ids),
+        "spans": json.dumps(spans),
+        "token_ids": rollout.token_ids,
+        "logprobs": where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
+        EPISODE: None if rollout.episode is None else episode_text(rollout.episode),
+    }
+
+
+def where(mask: TokenMask, values: NDArray[np.float32]) -> NDArray[np.float32] | list[float | None]:
+    """`values` of the tokens in the mask; null for the others."""
+    if mask.all():
+        return values
+    each = iter(values.tolist())
+    return [next(each) if is_in else None for is_in in mask]
 
 
 def write(folder: Path, step: int, rows: Iterable[Mapping[str, object]]) -> Path:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headrace.inspect.history.lines import missing_field
-from headrace.wire.contracts import Rollout, ScoredGroup, decode
+from headrace.wire.contracts import ScoredGroup, decode
 from headrace.wire.errors import ContractError, DataError
 from headrace.wire.journal import BatchRecord, DroppedRecord, JournalDamagedError, read_journal, read_payload
 from headrace.wire.rundir import prompts, rollouts
-from headrace.wire.rundir.episode_column import episode_text, episode_view
+from headrace.wire.rundir.episode_column import episode_view
 from headrace.wire.rundir.events import name_of, read_events
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
@@ -128,12 +130,19 @@ def _take(found: Gathered, event: dict[str, Any], group_id: str) -> None:
 
 
 def _rollouts(run_dir: Path, batch: BatchRecord, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
-    rows = _from_parquet(RunPaths(run_dir).rollout_file(batch.step), group_id, notes)
-    if rows:
-        return rows
+    path = RunPaths(run_dir).rollout_file(batch.step)
+    try:
+        rows: list[dict[str, Any]] = rollouts.read_group(path, group_id).to_pylist() if path.is_file() else []
+        found = [_decoded(row) for row in rows]
+        if found:
+            return sorted(found, key=lambda row: int(row["rollout_index"]))
+    except DataError as error:
+        notes.append(str(error))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        notes.append(f"{path} has a row of {group_id} that is none")
     try:
         messages = read_payload(RunPaths(run_dir).journal, batch)
-        return [row for data in messages for row in _from_message(data, group_id)]
+        return [_decoded(row) for data in messages for row in _from_message(data, group_id)]
     except FileNotFoundError:
         notes.append(f"the texts of step {batch.step} are gone: there is no rollouts/step-{batch.step:06d}.parquet")
     except (JournalDamagedError, ContractError) as error:
@@ -141,25 +150,15 @@ def _rollouts(run_dir: Path, batch: BatchRecord, group_id: str, notes: list[str]
     return []
 
 
-def _from_parquet(path: Path, group_id: str, notes: list[str]) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    try:
-        rows: list[dict[str, Any]] = rollouts.read_group(path, group_id).to_pylist()
-    except DataError as error:
-        notes.append(str(error))
-        return []
-    try:
-        for row in rows:
-            row["components"] = json.loads(row["components"])
-            row["spans"] = json.loads(row.get("spans") or "[]")
-            trained = [one is not None for one in row.get("logprobs") or ()]
-            played = episode_view(row.get(rollouts.EPISODE), trained, _ids)
-            row[rollouts.EPISODE] = None if played is None else played.model_dump()
-        return sorted(rows, key=lambda row: int(row["rollout_index"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        notes.append(f"{path} has a row of {group_id} that is none")
-        return []
+def _decoded(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its columns of JSON as values. Raises ValueError, TypeError, KeyError or RecursionError."""
+    trained = [one is not None for one in row.get("logprobs") or ()]
+    played = episode_view(row.get(rollouts.EPISODE), trained, _ids)
+    return row | {
+        "components": json.loads(row["components"]),
+        "spans": json.loads(row.get("spans") or "[]"),
+        rollouts.EPISODE: None if played is None else played.model_dump(),
+    }
 
 
 def _from_message(data: bytes, group_id: str) -> Iterator[dict[str, Any]]:
@@ -169,36 +168,14 @@ def _from_message(data: bytes, group_id: str) -> Iterator[dict[str, Any]]:
         return
     group = message.body.group
     for number, (rollout, score) in enumerate(zip(group.rollouts, message.body.scores, strict=True)):
-        versions = [span.version.version for span in rollout.spans]
-        yield {
+        row = rollouts.row_of(rollout, score)
+        yield {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()} | {
             "rollout_index": number,
             "prompt": group.prompt.text,
-            "completion": rollout.text,
-            "answer_start": rollouts.NO_ANSWER if score.answer_start is None else score.answer_start,
-            "reward": score.value,
-            "components": score.components,
-            "reason": score.reason,
             "advantage": None,
-            "min_version": min(versions, default=None),
-            "max_version": max(versions, default=None),
-            "finish_reason": str(rollout.finish_reason),
-            "tokens": len(rollout.token_ids),
             "trained_tokens": rollout.trained_tokens,
             "replica_id": group.replica_id,
-            "spans": [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans],
-            "logprobs": [
-                float(one) if is_own else None
-                for one, is_own in zip(rollout.logprobs, rollout.trained_mask, strict=True)
-            ],
-            rollouts.EPISODE: _played(rollout),
         }
-
-
-def _played(rollout: Rollout) -> dict[str, Any] | None:
-    if rollout.episode is None:
-        return None
-    found = episode_view(episode_text(rollout.episode), rollout.trained_mask.tolist(), _ids)
-    return None if found is None else found.model_dump()
 
 
 def _ids(_: Sequence[int]) -> None:

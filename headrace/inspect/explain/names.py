@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from headrace.wire.contracts import eval_group_id, group_id
 from headrace.wire.errors import ConfigError
 
-_TRAINED = re.compile(r"g?(\d+)(?:/r?(\d+))?")
-_HELD_OUT = re.compile(r"e(\d+)-(\d+)(?:/r?(\d+))?")
+_NAME = re.compile(r"(?:g?(?P<group>\d+)|e(?P<version>\d+)-(?P<prompt>\d+))(?:/r?(?P<rollout>\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +28,19 @@ def parse_name(text: str, run_id: str) -> Wanted:
     Raises ConfigError for a name of another form, or of another run.
     """
     owner, slash, rest = text.partition("/")
-    if not slash or _TRAINED.fullmatch(text) or _HELD_OUT.fullmatch(text):
+    if not slash or _NAME.fullmatch(text):
         owner, rest = run_id, text
     if owner != run_id:
         raise ConfigError(f"{text!r} belongs to a run {owner!r}, the run here is {run_id!r}")
-    if found := _TRAINED.fullmatch(rest):
-        index = int(found[1])
-        return Wanted(group_id=group_id(run_id, index), rollout=_number(found[2]), index=index)
-    if found := _HELD_OUT.fullmatch(rest):
-        version, prompt = int(found[1]), int(found[2])
+    if found := _NAME.fullmatch(rest):
+        rollout = None if found["rollout"] is None else int(found["rollout"])
+        if found["group"]:
+            index = int(found["group"])
+            return Wanted(group_id=group_id(run_id, index), rollout=rollout, index=index)
+        version, prompt = int(found["version"]), int(found["prompt"])
         name = eval_group_id(run_id, version, prompt)
-        return Wanted(group_id=name, rollout=_number(found[3]), index=prompt, eval_version=version)
+        return Wanted(group_id=name, rollout=rollout, index=prompt, eval_version=version)
     raise ConfigError(
         f"{text!r} names no group or rollout: give {group_id(run_id, 59)} or g59 (a group), "
         f"{group_id(run_id, 59)}/3 or g59/3 (a rollout), or e25-3 (held-out prompt 3 at version 25)"
     )
-
-
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)

@@ -14,7 +14,6 @@ from headrace.wire.contracts import decode_header
 from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import rollouts
-from headrace.wire.rundir.episode_column import episode_text
 from headrace.wire.telemetry.logs import trace_id
 
 
@@ -74,37 +73,15 @@ def _rows(
 def _row(
     rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] | None, trained: TokenMask
 ) -> dict[str, object]:
-    versions = [span.version.version for span in rollout.spans]
-    spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
     shown = token_advantages
     if shown is not None and _is_flat(shown) and bool((trained == rollout.trained_mask).all()):
         shown = None
     return {
-        "completion": rollout.text,
-        "answer_start": rollouts.NO_ANSWER if score.answer_start is None else score.answer_start,
-        "reward": score.value,
-        "components": json.dumps(score.components, sort_keys=True),
+        **rollouts.row_of(rollout, score),
         "token_score": None if score.token_scores is None else token_total(score),
-        "reason": score.reason,
-        "min_version": min(versions, default=None),
-        "max_version": max(versions, default=None),
-        "finish_reason": str(rollout.finish_reason),
-        "tokens": len(rollout.token_ids),
-        "spans": json.dumps(spans),
-        "token_ids": rollout.token_ids,
-        "logprobs": _where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
-        rollouts.EPISODE: None if rollout.episode is None else episode_text(rollout.episode),
-        "token_advantages": None if shown is None else _where(trained, shown[trained[rollout.trained_mask]]),
+        "token_advantages": None if shown is None else rollouts.where(trained, shown[trained[rollout.trained_mask]]),
     }
 
 
 def _is_flat(values: NDArray[np.float32]) -> bool:
     return not len(values) or bool(np.all(values == values[0]))
-
-
-def _where(mask: TokenMask, values: NDArray[np.float32]) -> NDArray[np.float32] | list[float | None]:
-    """`values` of the tokens in the mask; null for the others."""
-    if mask.all():
-        return values
-    each = iter(values.tolist())
-    return [next(each) if is_in else None for is_in in mask]

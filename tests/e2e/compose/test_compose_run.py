@@ -2,14 +2,12 @@
 
 import json
 import os
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.compose.engine import engine_images, need_engine
 from tests.e2e.compose.project import ROOT, Project, docker, service_of
-from tests.integration.metrics.expressions import measured
 from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -176,29 +174,19 @@ def test_a_killed_rollout_and_a_killed_trainer_do_not_end_the_run(running: Proje
     assert again["Id"] == trainer["Id"] and again["RestartCount"] == trainer["RestartCount"] + 1
 
 
-def test_prometheus_has_every_target_and_every_expression_returns_data(running: Project) -> None:
+def test_prometheus_has_every_target_and_no_rule_fails(running: Project) -> None:
 
-    def targets_up() -> set[str]:
+    wanted = {"orchestrator", "reward", "rollout", "trainer", "prometheus"}
+
+    def targets_up() -> bool:
         (found,) = running.ask_prometheus("targets?state=active")
-        active = found["activeTargets"]
-        down = [one for one in active if one["health"] != "up"]
-        return set() if down else {one["labels"].get("service", "") for one in active}
+        up = {one["labels"].get("service", "") for one in found["activeTargets"] if one["health"] == "up"}
+        return up >= wanted
 
-    services = until(targets_up, "every target to be up", seconds=90, detail=running.logs, every_s=1.0)
-    assert services >= {"orchestrator", "reward", "rollout", "trainer", "prometheus"}
+    until(targets_up, "every target to be up", seconds=90, detail=running.logs, every_s=1.0)
     (found,) = running.ask_prometheus("rules")
     rules = [rule for group in found["groups"] for rule in group["rules"]]
     assert rules and all(rule["health"] == "ok" for rule in rules), rules
-
-    def silent() -> list[tuple[str, str]]:
-        expressions = measured()
-        answers = running.query(*(expression for _, expression in expressions))
-        return [where for where, answer in zip(expressions, answers, strict=True) if not answer]
-
-    end = time.monotonic() + 120
-    while missing := silent():
-        assert time.monotonic() < end, missing
-        time.sleep(5)
 
 
 def test_down_leaves_nothing(project: Project) -> None:

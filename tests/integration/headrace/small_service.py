@@ -16,7 +16,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--status", type=Path)
-    parser.add_argument("--accepts", type=Path, help="the status is for the token in this file; without: for any")
     parser.add_argument("--marks", type=Path, help="a line each for start, term and end")
     parser.add_argument("--name", default="small")
     parser.add_argument("--exit-when", type=Path, help="exits 0 once this file exists")
@@ -40,16 +39,9 @@ def main() -> None:
         def do_GET(self) -> None:
             body = options.status.read_bytes() if options.status and "status" in self.path else b"{}"
             waits = options.not_ready_while and options.not_ready_while.exists()
-            if "status" in self.path and options.accepts and not self.is_known():
-                body = b'{"error": "this needs a token"}'
-                self.send_response(401)
-            else:
-                self.send_response(503 if waits else 200)
+            self.send_response(503 if waits else 200)
             self.end_headers()
             self.wfile.write(body)
-
-        def is_known(self) -> bool:
-            return self.headers["Authorization"] == f"Bearer {options.accepts.read_text()}"
 
         def log_message(self, *_: object) -> None: ...
 

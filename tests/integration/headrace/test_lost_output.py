@@ -44,12 +44,3 @@ def test_the_run_comes_to_its_end_and_names_the_reason_once(tmp_path: Path, kind
         reason = "No space left on device" if kind == "full" else "nothing reads it any more"
         (line,) = ended.stderr.splitlines()
         assert line.startswith(f"error: the output cannot be written: {reason}; ")
-
-
-@pytest.mark.parametrize("how", ["text", "json"])
-def test_what_a_run_prints_holds_no_control_sequence(tmp_path: Path, how: str) -> None:
-    says = SAYS.replace("line {number}", "line \x1b]52;c;{number}\x07")
-    argv = [sys.executable, "-c", says, how, str(tmp_path / "end")]
-    ended = subprocess.run(argv, text=True, timeout=60, capture_output=True)
-    shown = ended.stderr if how == "json" else ended.stdout
-    assert ended.returncode == 0 and "\x1b" not in shown and r"line \x1b]52;c;2" in shown

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from headrace.cli.plot import plot_runs
-from headrace.inspect.plot import RunRows, choose_panels, running_mean
+from headrace.inspect.plot import RunRows, choose_panels
 from headrace.wire.errors import ConfigError
 
 WANTED = ["reward", "held-out accuracy", "loss", "KL to the sampling policy", "entropy, nats a token",
@@ -39,28 +38,9 @@ def make(folder: Path, steps: int) -> Path:
     return folder
 
 
-def test_the_panels_are_those_of_the_run() -> None:
-    panels = choose_panels([run("a", 50), run("b", 10)])
-    assert [panel.title for panel, _ in panels] == WANTED
-    assert all([curve.name for curve in curves] == ["a", "b"] for _, curves in panels)
-
-
 def test_points_without_a_number_are_left_out() -> None:
     panels = {panel.title: curves for panel, curves in choose_panels([run("a", 50)])}
     assert panels["held-out accuracy"][0].x.tolist() == [0.0]
-
-
-def test_long_curves_are_smoothed_and_thinned_but_keep_their_ends() -> None:
-    (_, (curve,)), *_ = choose_panels([RunRows(name="a", steps=rows(100_000), evals=[])])
-    assert len(curve.x) == len(curve.y) == 2000 and (curve.x[0], curve.x[-1]) == (1.0, 100_000.0)
-    assert curve.smooth is not None and len(curve.smooth) == 2000
-    (_, (short,)), *_ = choose_panels([run("a", 10)])
-    assert short.smooth is None
-
-
-def test_a_running_mean_is_centred_and_keeps_constants() -> None:
-    assert running_mean(np.full(9, 3.0), 5).tolist() == [3.0] * 9
-    assert running_mean(np.arange(7.0), 3).tolist() == [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 5.5]
 
 
 def test_pictures_of_one_run_and_of_several_are_written(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -154,26 +153,6 @@ def test_one_that_cannot_be_started_is_told_and_the_run_goes_on(tmp_path: Path) 
         )
 
     assert Stage(tmp_path).play(script).state == "finished"
-
-
-def test_the_socket_is_this_users_alone_and_a_long_path_gets_another_one(tmp_path: Path) -> None:
-    async def opened(control: Control) -> int:
-        await control.open(lambda request: [])
-        try:
-            return stat.S_IMODE(control.path.stat().st_mode)
-        finally:
-            control.close()
-
-    (tmp_path / "run").mkdir()
-    deep = tmp_path / ("d" * 90) / "e"
-    (deep / "run").mkdir(parents=True)
-    short, long = Control(Path(os.path.relpath(tmp_path))), Control(deep)
-    assert len(str(long.path)) < 100 and not long.path.is_relative_to(tmp_path)
-    assert stat.S_IMODE(long.path.parent.stat().st_mode) == 0o700
-    for control in (short, long):
-        assert asyncio.run(opened(control)) == 0o600
-        assert not control.path.exists()
-    assert not long.path.parent.exists()
 
 
 def test_scale_finds_the_live_run_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

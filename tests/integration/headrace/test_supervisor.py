@@ -17,7 +17,7 @@ from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
-from headrace.wire.errors import DiskError, WaitTimeoutError
+from headrace.wire.errors import DiskError
 from tests.status import status_json
 from tests.waiting import until
 
@@ -113,41 +113,6 @@ def test_a_child_that_never_becomes_ready_fails_the_run_and_names_its_log(tmp_pa
     assert "reward exited with status 1 3 times before it was ready" in outcome.reason
     assert "reward.log" in outcome.reason and "refused: the setting is wrong" in outcome.reason
     assert not any(map(is_running, started_pids(tmp_path)))
-
-
-def test_a_replica_that_cannot_be_kept_alive_is_given_up_while_another_is_ready_and_ends_the_run_otherwise(
-    tmp_path: Path,
-) -> None:
-    """Exits at once as long as the folder holds `dies`; the other one, too, from `all_die` on."""
-    never, dies, all_die = tmp_path / "never", tmp_path / "dies", tmp_path / "all_die"
-    never.touch()
-    plans = orchestra(
-        tmp_path,
-        **{
-            "reward-0": ("--exit-when", str(all_die)),
-            "reward-1": ("--not-ready-while", str(never), "--exit-when", str(dies)),
-        },
-    )
-    seen: list[str] = []
-
-    def act(view: View) -> None:
-        seen[:] = view.notices
-        if view.services.get("reward-0") == "ready":
-            dies.touch()
-        if "reward-1" not in view.services:
-            all_die.touch()
-
-    budget = Budget(early_deaths=2, early_deaths_later=4, longest_backoff_s=0.1)
-    outcome = run(Supervisor(tmp_path, plans, broker=None, budget=budget, patience=QUICK), act)
-    given_up = [notice for notice in seen if "is given up" in notice]
-    assert len(given_up) == 1 and given_up[0].startswith("reward-1 is given up, the run goes on with the others")
-    assert "4 times before it was ready" in given_up[0] and "reward-1.log" in given_up[0]
-    assert outcome.state == "failed" and "reward-0" in outcome.reason, outcome
-    assert not any(map(is_running, started_pids(tmp_path)))
-
-
-async def late(_: float) -> None:
-    raise WaitTimeoutError("reward-1 to become ready", 0.5)
 
 
 def test_a_child_that_refuses_its_settings_is_not_started_again(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_too_few_gpus_are_refused_before_anything_starts(tmp_path: Path, monkeyp
     with pytest.raises(ConfigError, match=r"trainer on GPU 0, SGLang on GPU 1, but this machine has 1"):
         check_visible(two, {"CUDA_VISIBLE_DEVICES": "1"})
     seen(0)
-    monkeypatch.setattr("headrace.doctor.placement._device_files", list)
+    monkeypatch.setattr("headrace.doctor.placement.device_files", list)
     with pytest.raises(ConfigError, match=r"\[run\] device: 'cuda', but this machine has no GPU"):
         check_visible(two, {})
     check_visible(config(tmp_path), {})

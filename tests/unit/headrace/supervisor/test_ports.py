@@ -15,6 +15,7 @@ def test_picked_ports_are_free_different_and_below_the_kernels_own_range() -> No
     ports = pick_ports(20, taken=[20_000])
     assert len(set(ports)) == 20 and 20_000 not in ports
     assert all(is_free(port) and 10_080 < port < 32_768 for port in ports)
+    socket.create_server(("127.0.0.1", ports[0])).close()
 
 
 OTHER = """

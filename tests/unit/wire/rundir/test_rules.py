@@ -14,7 +14,7 @@ RENAMES = {
 }
 SYNCS = {
     "wire/rundir/atomic.py": "the one place",
-    "headrace/doctor/machine.py": "measures how long it takes",
+    "headrace/doctor/machine.py": "checks that the file system can sync",
     "wire/host/disk_fault.py": "asks whether the disk takes a write; the file is removed again",
     "wire/journal/writer.py": "a log: the descriptor that it appends to",
     "wire/rundir/jsonl.py": "a log: the descriptor that it appends to",
