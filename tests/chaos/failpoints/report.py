@@ -1,7 +1,4 @@
-"""Writes what `make chaos` has found into docs/reliability.md: `python -m tests.chaos.failpoints.report RESULTS.json`.
-
-It fails, once everything is written, where `make chaos` took longer than it may.
-"""
+"""Writes what `make chaos` has found into docs/reliability.md: `python -m tests.chaos.failpoints.report RESULTS`."""
 
 import json
 import math
@@ -10,8 +7,6 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
-
-from tests.chaos.failpoints.results import LIMIT_S
 
 PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
 KINDS = {
@@ -115,15 +110,5 @@ def _between(text: str, begin: str, end: str, inside: str, page: Path) -> str:
     return f"{before}{begin}{inside}{end}{after}"
 
 
-def too_slow(results: dict[str, Any], limit_s: float = LIMIT_S) -> str:
-    """Why the bound of `make chaos` does not hold; empty if it does."""
-    seconds = sum(section["seconds"] for section in results.values())
-    if seconds <= limit_s:
-        return ""
-    return f"make chaos took {seconds:.0f} s; on two cores it may take {limit_s} s"
-
-
 if __name__ == "__main__":
-    found = json.loads(Path(sys.argv[1]).read_text())
-    write(found)
-    sys.exit(too_slow(found) or None)
+    write(json.loads(Path(sys.argv[1]).read_text()))

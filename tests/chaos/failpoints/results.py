@@ -11,8 +11,6 @@ from tests.chaos.failpoints.campaign import Outcome
 
 RESULTS = os.environ.get("HEADRACE_CHAOS", "")
 """The file; empty for a test that is run by itself."""
-LIMIT_S = 1800
-"""What `make chaos` may take on two cores. A slower machine comes to the end all the same, and is reported then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tests.chaos.failpoints.results import RESULTS, Section, seed_of, write
 
 TRIES = 4
 CUT_S = 3 * 3600
-"""Ends a hang. A slow machine comes to the end: `results.LIMIT_S` is judged when everything is written."""
+"""Ends a hang."""
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(CUT_S),
