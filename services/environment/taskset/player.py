@@ -1,7 +1,6 @@
 """Plays one episode of a taskset of `verifiers`, a program that calls the policy at the endpoint."""
 
 import json
-import secrets
 
 from headrace.services.environment.agent.calls import PolicyCalls
 from headrace.services.environment.agent.player import BEYOND_S, ProgramPlayer
@@ -41,7 +40,7 @@ class TasksetPlayer(ProgramPlayer[TasksetProcess]):
         self, child: TasksetProcess, calls: PolicyCalls, prompt: PromptGroup, sampling: Sampling, state: EpisodeState
     ) -> FinishReason:
         assert prompt.environment is not None
-        task, child.key = json.loads(prompt.environment.task_json), secrets.token_hex(16)
+        task = json.loads(prompt.environment.task_json)
         async with self._serving(calls, child.key, sampling, child.socket):
             playing = child.play(task, sampling, timeout_s=self._limits.episode_s + BEYOND_S)
             trace = await unless_failed(playing, calls.flights.failed)
