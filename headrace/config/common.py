@@ -1,5 +1,7 @@
 """The keys that most runs set: `headrace config --schema --common`."""
 
+import json
+import re
 from typing import Any
 
 from headrace.config.schema import RunFile
@@ -17,7 +19,10 @@ COMMON = (
 
 
 def common_schema() -> dict[str, dict[str, Any]]:
-    """Key -> its JSON schema, with type, default and description. Raises KeyError for a key that does not exist."""
+    """Key -> its JSON schema, with type, default and description; `$defs` has the tables that these refer to.
+
+    Raises KeyError for a key that does not exist.
+    """
     schema = RunFile.model_json_schema()
     found = {}
     for key in COMMON:
@@ -26,4 +31,7 @@ def common_schema() -> dict[str, dict[str, Any]]:
             place = place["properties"][name]
             place = schema["$defs"][place["$ref"].rpartition("/")[2]] | place if "$ref" in place else place
         found[key] = place
-    return found
+    tables: dict[str, Any] = {}
+    while new := set(re.findall(r'"#/\$defs/(\w+)"', json.dumps([found, tables]))) - tables.keys():
+        tables |= {name: schema["$defs"][name] for name in new}
+    return {**found, "$defs": tables}

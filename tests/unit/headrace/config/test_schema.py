@@ -1,5 +1,7 @@
 """Every key of the config says what it means."""
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -24,6 +26,8 @@ def test_every_key_has_a_description() -> None:
 
 def test_the_common_keys_exist_and_each_says_what_it_means() -> None:
     found = common_schema()
+    tables = found.pop("$defs")
+    assert all(name in tables for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps([found, tables])))
     assert 25 <= len(found) <= 35 and all(value["description"] for value in found.values())
     assert found["trainer.learning_rate"]["default"] == 1e-6
 
