@@ -94,7 +94,7 @@ def metrics_row(step: int, draw: random.Random) -> dict[str, float | int | bool]
         "truncated_share": 0.02 * draw.random(), "staleness_mean": draw.random(), "staleness_max": 1,
         "groups_stale": int(draw.random() < 0.1), "stale_tokens_share": 0.1 * draw.random(),
         "trained_length_max": 60 + draw.randrange(4), "arrived_length_mean": 27 + 8 * rise + draw.gauss(0, 1),
-        "arrived_length_max": 64 + draw.randrange(4),
+        "arrived_length_max": 64 + draw.randrange(4), "mismatch_gap_mean": 1e-3, "mismatch_gap_max": 2e-2,
     }  # fmt: skip
     row |= phase_seconds(step, seconds, waited)
     interval = seconds + waited

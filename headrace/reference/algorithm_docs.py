@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headrace.reference.algorithms import describe, in_toml
 from headrace.reference.marked import replaced, table
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, Part
+from headrace.services.trainer.algorithms.parts import ADVANTAGES, POLICY_LOSSES, Part
 
 DOC = Path(__file__).parents[2] / "docs" / "algorithms.md"
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore

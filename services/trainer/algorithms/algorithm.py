@@ -1,6 +1,6 @@
 """What an algorithm is to the training step: an estimate of advantages, and a loss from logprobs. Pure functions.
 
-`registry.py` declares the parts; a recipe chooses among them and sets their values. Imports no torch.
+`parts.py` declares the parts; a recipe chooses among them and sets their values. Imports no torch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Signals:
 
     >>> import torch
     >>> from headrace.services.trainer.algorithms.advantages.baselines import group
-    >>> from headrace.services.trainer.algorithms.options import Normalization
+    >>> from headrace.services.trainer.algorithms.parts import Normalization
     >>> signals = Signals(
     ...     rewards=torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64), group_sizes=(2, 1), baselines=None,
     ...     lengths=torch.tensor([3, 2, 1]), truncated=torch.zeros(3, dtype=torch.bool),

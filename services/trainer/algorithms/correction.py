@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import PolicyTokens
 from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, log_ratios
-from headrace.services.trainer.algorithms.options import CorrectionTable
+from headrace.services.trainer.algorithms.parts import CorrectionTable
 from headrace.services.trainer.algorithms.segments import segment_mean, segment_sum, spread
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import Estimate, PolicyLoss, PolicyTokens, Signals
-from headrace.services.trainer.algorithms.registry import Need
+from headrace.services.trainer.algorithms.parts import Need
 from headrace.wire.errors import ConfigError
 
 _MOST_TOKENS = 1 << 20

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from headrace.services.trainer.algorithms.own import is_own
+from headrace.services.trainer.algorithms.parts import ADVANTAGES, Need
 from headrace.services.trainer.algorithms.recipes import recipes
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, Need
 from headrace.services.trainer.config.keys import AlgorithmKeys, CriticTable
 
 LARGEST_SEQUENCE_CLIP = 0.05

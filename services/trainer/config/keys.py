@@ -5,35 +5,14 @@ from typing import Literal
 
 from pydantic import Field
 
+from headrace.services.trainer.algorithms.composition import Composition
 from headrace.services.trainer.algorithms.names import Aggregation, KlEstimator
-from headrace.services.trainer.algorithms.options import (
-    CorrectionTable,
-    GaeOptions,
-    KlPenalty,
-    KSteps,
-    Normalization,
-    PpoClip,
-    PreferenceStrength,
-    ProbabilityBounds,
-    SoftGate,
-)
-from headrace.services.trainer.algorithms.registry import Composition, Need
+from headrace.services.trainer.algorithms.parts import CorrectionTable, EveryOption, Need
 from headrace.wire.config.settings import Table
 
 
-class AlgorithmKeys(
-    ProbabilityBounds,
-    SoftGate,
-    KlPenalty,
-    PpoClip,
-    KSteps,
-    GaeOptions,
-    PreferenceStrength,
-    Normalization,
-    Composition,
-    Table,
-):
-    """All keys of `[algorithm]`. It inherits from the options of all parts: each part reads its own as attributes."""
+class AlgorithmKeys(EveryOption, Composition, Table):
+    """All keys of `[algorithm]`."""
 
     path: Path | None = None
     """Folder of your own functions, last on the import path. A run trains with the copy in its directory."""

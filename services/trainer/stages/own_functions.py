@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from headrace.services.trainer.algorithms.algorithm import Algorithm
+from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.algorithms.own_check import BatchShape, check_estimator, check_loss
-from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import ConfigError

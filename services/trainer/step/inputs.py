@@ -7,7 +7,7 @@ import torch
 
 from headrace.services.trainer.algorithms.algorithm import Algorithm
 from headrace.services.trainer.algorithms.logprobs import TokenScores
-from headrace.services.trainer.algorithms.registry import Need
+from headrace.services.trainer.algorithms.parts import Need
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.keys import CriticTable

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from headrace.services.trainer.algorithms.registry import build_algorithm
+from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.config.algorithm import AlgorithmTable

@@ -1,6 +1,7 @@
 """The Run page: the headline, and charts that zoom, are smoothed and picked; its address says what is shown."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import opened
 from tests.e2e.dashboard.shown import Shown
 
-CHARTS = [
-    *("Reward", "Held-out accuracy", "Loss", "KL", "Entropy", "Clip fraction", "Staleness", "Step time"),
-    *("Tokens a second", "Tokens a second, one GPU", "MFU", "Peak memory", "Completion length"),
-    *("Stale tokens", "Logprob gap"),
-]
+CATALOG = Path(__file__).parents[3] / "ui/src/charts/catalog.ts"
+CHARTS = re.findall(r'title: "(.*?)"', CATALOG.read_text("utf-8"))
 
 
 def chart(page: Page, title: str) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from headrace.services.trainer.algorithms.advantages.estimates import among_scored, by_group, whole_rewards
 from headrace.services.trainer.algorithms.advantages.returns import discounted_returns
 from headrace.services.trainer.algorithms.algorithm import Estimate, Signals
-from headrace.services.trainer.algorithms.options import Normalization, PartOptions, PreferenceStrength
+from headrace.services.trainer.algorithms.parts import Normalization, PartOptions, PreferenceStrength
 from headrace.services.trainer.algorithms.segments import segment_sum
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import Estimate, Signals
-from headrace.services.trainer.algorithms.options import Bootstrap, Discount, GaeOptions, KSteps
+from headrace.services.trainer.algorithms.parts import Bootstrap, Discount, GaeOptions, KSteps
 from headrace.services.trainer.algorithms.segments import ahead, carry_back, is_last, last_tokens, spread
 
 

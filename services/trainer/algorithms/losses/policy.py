@@ -11,7 +11,7 @@ from jaxtyping import Float, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import PolicyLoss, PolicyTokens
-from headrace.services.trainer.algorithms.options import KlPenalty, PartOptions, PpoClip
+from headrace.services.trainer.algorithms.parts import KlPenalty, PartOptions, PpoClip
 
 LOG_RATIO_LIMIT = 20.0
 """exp(20) is still finite after it is multiplied by any advantage."""

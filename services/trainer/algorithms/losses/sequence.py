@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import PolicyLoss, PolicyTokens
 from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, loss_of
-from headrace.services.trainer.algorithms.options import ClipRange
+from headrace.services.trainer.algorithms.parts import ClipRange
 from headrace.services.trainer.algorithms.segments import segment_mean, spread
 
 

@@ -4,7 +4,7 @@ import torch
 
 from headrace.services.trainer.algorithms.algorithm import PolicyLoss, PolicyTokens
 from headrace.services.trainer.algorithms.losses.policy import log_ratios, loss_of
-from headrace.services.trainer.algorithms.options import ClipRange, ProbabilityBounds, SoftGate
+from headrace.services.trainer.algorithms.parts import ClipRange, ProbabilityBounds, SoftGate
 
 
 def sapo(tokens: PolicyTokens, options: SoftGate) -> PolicyLoss:

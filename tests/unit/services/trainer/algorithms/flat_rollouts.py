@@ -3,7 +3,7 @@
 import torch
 from hypothesis import strategies as st
 
-from headrace.services.trainer.algorithms import registry
+from headrace.services.trainer.algorithms import parts
 from headrace.services.trainer.algorithms.algorithm import PolicyTokens, Signals
 
 
@@ -43,13 +43,13 @@ def signals_of(rewards, sizes=None, lengths=None, **more):
 
 def estimate(name, signals, **options):
     """The declared estimate."""
-    part = registry.ADVANTAGES[name]
+    part = parts.ADVANTAGES[name]
     return part.load()(signals, part.options(**options))
 
 
 def policy_loss(name, logprobs, old, advantages, lengths=None, **options):
     """The declared loss of float64 tokens, of one rollout where no lengths are given."""
-    part = registry.POLICY_LOSSES[name]
+    part = parts.POLICY_LOSSES[name]
     lengths = torch.tensor([len(logprobs)]) if lengths is None else lengths
     logprobs, old, advantages = (torch.as_tensor(x, dtype=torch.float64) for x in (logprobs, old, advantages))
     tokens = PolicyTokens(logprobs=logprobs, old=old, advantages=advantages, lengths=lengths)

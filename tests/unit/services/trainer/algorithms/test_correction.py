@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.services.trainer.algorithms.algorithm import PolicyTokens
 from headrace.services.trainer.algorithms.correction import correct
-from headrace.services.trainer.algorithms.options import CorrectionTable
+from headrace.services.trainer.algorithms.parts import CorrectionTable
 from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, TRAINED, drawn, flat
 
 PAIRS = drawn(LOGPROBS, LOGPROBS)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate
 from headrace.services.trainer.algorithms.names import AGGREGATIONS
-from headrace.services.trainer.algorithms.registry import POLICY_LOSSES
+from headrace.services.trainer.algorithms.parts import POLICY_LOSSES
 from headrace.services.trainer.algorithms.segments import spread
 from tests.unit.services.trainer.algorithms.flat_rollouts import TRAINED, flat, policy_loss
 

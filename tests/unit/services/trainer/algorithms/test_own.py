@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.algorithms.own import import_function
 from headrace.services.trainer.algorithms.own_check import BatchShape, check_estimator, check_loss, made_signals
-from headrace.services.trainer.algorithms.registry import Need, build_algorithm
+from headrace.services.trainer.algorithms.parts import Need
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import group_problem
 from headrace.wire.errors import ConfigError

@@ -9,8 +9,8 @@ import pytest
 from headrace.config.resolve import resolve
 from headrace.reference.algorithm_docs import _advantages
 from headrace.run.preparation.input_checks import check_input
-from headrace.services.trainer.algorithms.options import PartOptions
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, Need, Part, build_algorithm
+from headrace.services.trainer.algorithms.composition import build_algorithm
+from headrace.services.trainer.algorithms.parts import ADVANTAGES, POLICY_LOSSES, Need, Part, PartOptions
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import critic_problem, group_problem
 from headrace.services.trainer.config.keys import CriticTable

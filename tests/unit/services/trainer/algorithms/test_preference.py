@@ -13,7 +13,7 @@ from headrace.services.trainer.algorithms.losses.preference import (
     reward_model_loss,
 )
 from headrace.services.trainer.algorithms.names import PreferenceKind
-from headrace.services.trainer.algorithms.options import PreferenceStrength
+from headrace.services.trainer.algorithms.parts import PreferenceStrength
 from headrace.services.trainer.algorithms.segments import segment_sum
 from tests.unit.services.trainer.algorithms.flat_rollouts import LOGPROBS, flat, numbers, policy_loss, signals_of
 

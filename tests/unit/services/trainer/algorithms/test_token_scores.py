@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from headrace.services.trainer.algorithms.algorithm import Signals
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, build_algorithm
+from headrace.services.trainer.algorithms.composition import build_algorithm
+from headrace.services.trainer.algorithms.parts import ADVANTAGES
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.durability.ledger import common_score
 from headrace.services.trainer.step.batch import TrainRollout, assemble, batch_metrics, step_scores

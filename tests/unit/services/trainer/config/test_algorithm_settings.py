@@ -3,10 +3,10 @@ import typing
 import pytest
 from pydantic import ValidationError
 
+from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.algorithms.names import KL_ESTIMATORS
-from headrace.services.trainer.algorithms.options import CorrectionTable
+from headrace.services.trainer.algorithms.parts import ADVANTAGES, POLICY_LOSSES, CorrectionTable
 from headrace.services.trainer.algorithms.recipes import recipes
-from headrace.services.trainer.algorithms.registry import ADVANTAGES, POLICY_LOSSES, build_algorithm
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.checks import critic_problem
 from headrace.services.trainer.config.keys import CriticTable

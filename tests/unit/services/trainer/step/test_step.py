@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.algorithms.names import AGGREGATIONS
-from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.keys import CriticTable

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.algorithms.recipes import recipes
-from headrace.services.trainer.algorithms.registry import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.config.keys import CriticTable

@@ -1,6 +1,13 @@
-"""The options of algorithms' parts: keys of `[algorithm]` with bounds, default and meaning. Imports no torch."""
+"""The parts of algorithms: their options, keys of `[algorithm]` with bounds, default and meaning, and their tables.
 
-from typing import Literal
+Imports no torch: a part's function, which does, is imported when an algorithm is built.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -117,6 +124,91 @@ class ProbabilityBounds(PartOptions):
     """For `dppo`: how far a probability may rise before its token is left out."""
     divergence_coef: float = Field(1e-3, ge=0)
     """For `dppo`: weight of the squared log-ratio."""
+
+
+class EveryOption(
+    ProbabilityBounds, SoftGate, KlPenalty, PpoClip, KSteps, GaeOptions, PreferenceStrength, Normalization
+):
+    """The options of all parts: keys of `[algorithm]`. A part reads its own as attributes."""
+
+
+class Need(Flag):
+    """An input that an advantage requires; a run that does not provide it is refused at its start."""
+
+    NOTHING = 0
+    GROUP = auto()
+    """Two or more rollouts of a prompt: the others are the baseline."""
+    CRITIC = auto()
+    """`Signals.values`: a critic is trained beside the policy."""
+    REFERENCE = auto()
+    """`Signals.reference`: a reference model is loaded whatever `kl_coef` is."""
+    GREEDY = auto()
+    """`Signals.baselines`: a greedy rollout is generated beside each group."""
+    OLD_LOGPROBS = auto()
+    """`Signals.old`: the policy's own logprobs at batch time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An estimator of advantages, a function of (Signals, options), or a policy loss, of (PolicyTokens, options)."""
+
+    name: str
+    options: type[PartOptions]
+    function: str
+    """`module:function`, the module below this package. Its docstring is a row of docs/algorithms.md."""
+    needs: Need = Need.NOTHING
+    token_rewards: bool = False
+    """Whether an estimator takes rewards at their tokens, so that a KL may be subtracted from them."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of `[algorithm]` that it reads."""
+        return tuple(self.options.model_fields)
+
+    def load(self) -> Callable[..., Any]:
+        """Imports its function."""
+        module, _, name = self.function.partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        return function
+
+    def bind(self, table: PartOptions) -> Callable[[Any], Any]:
+        """Its function with the options of a table, which inherits from the options of all parts."""
+        function = self.load()
+        return lambda argument: function(argument, table)
+
+
+_GROUP, _CRITIC = Need.GROUP, Need.CRITIC
+_PAIRS = Need.GROUP | Need.REFERENCE | Need.OLD_LOGPROBS
+
+ADVANTAGES = {
+    part.name: part
+    for part in (
+        Part("group", Normalization, "advantages.baselines:group", _GROUP),
+        Part("group_process", Normalization, "advantages.baselines:group_process", _GROUP),
+        Part("mean_baseline", PartOptions, "advantages.baselines:mean_baseline", _GROUP),
+        Part("rloo", PartOptions, "advantages.baselines:rloo", _GROUP),
+        Part("opo", PartOptions, "advantages.baselines:opo", _GROUP),
+        Part("remax", PartOptions, "advantages.baselines:remax", Need.GREEDY),
+        Part("online_dpo", PreferenceStrength, "advantages.baselines:online_dpo", _PAIRS),
+        Part("return", Discount, "advantages.returns:discounted", token_rewards=True),
+        Part("gae", GaeOptions, "advantages.returns:gae", _CRITIC, token_rewards=True),
+        Part("k_step", KSteps, "advantages.returns:k_step", _CRITIC, token_rewards=True),
+        Part("monte_carlo", Discount, "advantages.returns:monte_carlo", _CRITIC, token_rewards=True),
+    )
+}
+POLICY_LOSSES = {
+    part.name: part
+    for part in (
+        Part("policy_gradient", PartOptions, "losses.policy:policy_gradient"),
+        Part("ppo_clip", PpoClip, "losses.policy:ppo_clip"),
+        Part("ppo_kl", KlPenalty, "losses.policy:ppo_kl"),
+        Part("sapo", SoftGate, "losses.token:sapo"),
+        Part("cispo", ClipRange, "losses.token:cispo"),
+        Part("dppo", ProbabilityBounds, "losses.token:dppo"),
+        Part("gspo", ClipRange, "losses.sequence:gspo"),
+        Part("gspo_token", ClipRange, "losses.sequence:gspo_token"),
+    )
+}
 
 
 class CorrectionTable(PartOptions):
