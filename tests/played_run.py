@@ -8,6 +8,7 @@ import numpy as np
 
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.records.rollout_log import write_rollouts
+from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.contracts import (
     Episode,
     FinishReason,
@@ -83,4 +84,5 @@ def write_played_step(folder: Path, step: int) -> Path:
     ready = ReadyGroup(
         group_index=0, group_id=name, min_version=2, sources=frozenset(), scored=scored, data=data
     )  # fmt: skip
-    return write_rollouts(folder / "rollouts", step, [ready], [0.5])
+    outcome = StepOutcome(metrics={}, advantages=(0.5,), token_advantages=())
+    return write_rollouts(folder / "rollouts", step, [ready], outcome)

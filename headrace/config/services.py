@@ -132,6 +132,7 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
     found = {
         "sampling": _plain(config.rollout.sampling),
         "max_tokens": config.rollout.sampling.max_tokens,
+        "task_column": config.reward.task_column,
         "stop_token_ids": list(place.stop_token_ids),
         "greedy_last": config.algorithm.greedy_last,
         "takes_turns": config.rollout.gpu_sharing == "turns",

@@ -123,6 +123,8 @@ class TrainerSettings(ServiceSettings):
     """Its GPUs are the engines' too, one after the other: `rollout.gpu_sharing`."""
     max_tokens: int = Field(128, ge=1)
     """Most tokens of a rollout: `rollout.sampling.max_tokens`."""
+    task_column: str = ""
+    """Column of a prompt's row that names its data source: `reward.task_column`."""
     context_length: int = Field(0, ge=0)
     """Most tokens of prompt and completion: `rollout.context_length`; 0 = the model's own limit."""
     algorithm: AlgorithmTable = AlgorithmTable()

@@ -27,9 +27,12 @@ class Score:
     0 or NaN where masked."""
     answer_start: int | None = 0
     """Characters of the rollout's text that are thoughts; None = a thought never closed: there is no answer."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Weight of each member of the rubric in `value`, by its name, those that abstained too; none in messages of older
+    builds."""
 
     def __post_init__(self) -> None:
-        numbers = [*self.components.values(), *self.seconds.values()]
+        numbers = [*self.components.values(), *self.seconds.values(), *self.weights.values()]
         if self.value is not None:
             numbers.append(self.value)
         if not all(math.isfinite(number) for number in numbers):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import atomic, parquet
+from headrace.wire.rundir.components import components_of, token_total, total
 from headrace.wire.rundir.episode_column import episode_text
 from headrace.wire.rundir.layout import rollout_file
 
@@ -36,8 +37,9 @@ COLUMNS: Mapping[str, str] = {
     "prompt": "string",
     "completion": "string",
     "answer_start": "int32",  # characters of the completion that are thoughts; -1: no answer; older files lack it
-    "reward": "double",  # null: no scorer could score it
-    "components": "string",  # JSON: scorer -> score
+    "reward": "double",  # that is trained on, the sum of the weighted components; null: no scorer could score it
+    "components": "string",  # JSON: component -> value; those that abstained are absent
+    "weights": "string",  # JSON: component -> its weight in the reward; older files lack it
     "token_score": "double",  # sum of its token scores
     "reason": "string",  # the scorers' words
     "scorers": "string",  # JSON: scorer -> its version
@@ -89,15 +91,19 @@ def files(folder: Path) -> dict[int, os.stat_result]:
     return found
 
 
-def row_of(rollout: Rollout, score: Score) -> dict[str, object]:
-    """The columns that follow from one rollout and its score, whether it is trained yet or not."""
+def row_of(rollout: Rollout, score: Score, shaping: Mapping[str, float] | None = None) -> dict[str, object]:
+    """The columns that follow from one rollout, its score and its shaping, whether it is trained yet or not."""
+    components = components_of(score, shaping)
+    values = {name: one.value for name, one in components.items() if one.value is not None}
     versions = [span.version.version for span in rollout.spans]
     spans = [[span.start, span.end, str(span.version), span.weights_digest] for span in rollout.spans]
     return {
         "completion": rollout.text,
         "answer_start": NO_ANSWER if score.answer_start is None else score.answer_start,
-        "reward": score.value,
-        "components": json.dumps(score.components, sort_keys=True),
+        "reward": None if score.value is None else total(components),
+        "components": json.dumps(values, sort_keys=True),
+        "weights": json.dumps({name: one.weight for name, one in components.items()}, sort_keys=True),
+        "token_score": None if score.token_scores is None else token_total(score),
         "reason": score.reason,
         "min_version": min(versions, default=None),
         "max_version": max(versions, default=None),

@@ -629,6 +629,26 @@ class Score(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class WeightsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     COMPONENTS_FIELD_NUMBER: _builtins.int
@@ -637,6 +657,7 @@ class Score(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     TOKEN_SCORES_FIELD_NUMBER: _builtins.int
     ANSWER_START_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     value: _builtins.float
     """Means nothing where `abstained`."""
@@ -658,6 +679,10 @@ class Score(_message.Message):
     def seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds that each scorer took."""
 
+    @_builtins.property
+    def weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """The weight of each member of the rubric in `value`, those that abstained too; none in messages of older builds."""
+
     def __init__(
         self,
         *,
@@ -669,10 +694,11 @@ class Score(_message.Message):
         seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         token_scores: _builtins.bytes = ...,
         answer_start: _builtins.int = ...,
+        weights: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstained", b"abstained", "answer_start", b"answer_start", "components", b"components", "reason", b"reason", "rollout_id", b"rollout_id", "seconds", b"seconds", "token_scores", b"token_scores", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstained", b"abstained", "answer_start", b"answer_start", "components", b"components", "reason", b"reason", "rollout_id", b"rollout_id", "seconds", b"seconds", "token_scores", b"token_scores", "value", b"value", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

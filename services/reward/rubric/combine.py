@@ -64,8 +64,8 @@ def combine(table: CombinationTable, parts: Sequence[MemberValue]) -> float | No
     return _COMBINE[table.combination](table, [(part, part.value) for part in scored if part.value is not None])
 
 
-def token_weights(table: CombinationTable, parts: Sequence[MemberValue]) -> list[float]:
-    """How much of each member's token scores goes into the whole: as its value does.
+def member_weights(table: CombinationTable, parts: Sequence[MemberValue]) -> list[float]:
+    """How much of each member's value, and of its token scores, goes into the whole.
 
     Of `min` the worst member's alone; none behind a closed gate; `median` and `product` have no such share: none.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.services.reward.rubric.combine import MemberValue, combine, problem, token_weights
+from headrace.services.reward.rubric.combine import MemberValue, combine, member_weights, problem
 from headrace.services.reward.rubric.refusal import is_finite_number
 from headrace.services.reward.rubric.scorer_slot import Judged, ScorerSlot
 from headrace.services.reward.scorer import Sample, Verdict
@@ -31,6 +31,8 @@ class Result:
     """Versions that verdicts name themselves, by scorer."""
     answer_start: int | None = 0
     """Characters of its completion that are thoughts; None = there is no answer."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Weight of each member in `value`, by component; 0 of one that abstained, and where a sum has no such weights."""
 
 
 class Rubric:
@@ -97,7 +99,7 @@ class Rubric:
     def _result(self, said: Sequence[Result]) -> Result:
         tables = [table for table, _ in self._members]
         parts = [_part(table, one.value) for table, one in zip(tables, said, strict=True)]
-        value = combine(self._table, parts)
+        value, weights = combine(self._table, parts), member_weights(self._table, parts)
         components: dict[str, float] = {}
         seconds: dict[str, float] = {}
         versions: dict[str, str] = {}
@@ -117,18 +119,20 @@ class Rubric:
             reason="; ".join(reasons),
             seconds=seconds,
             versions=versions,
-            token_scores=None if value is None else self._token_scores(parts, said),
+            token_scores=None if value is None else _token_scores(weights, said),
+            weights=dict(zip(self.names, weights, strict=True)),
         )
 
-    def _token_scores(self, parts: Sequence[MemberValue], said: Sequence[Result]) -> NDArray[np.float32] | None:
-        """Each member's, by the share that its value has in the whole."""
-        pairs = zip(token_weights(self._table, parts), said, strict=True)
-        found = [one.token_scores * weight for weight, one in pairs if weight and one.token_scores is not None]
-        if not found:
-            return None
-        # A token that only some of them score has those; one that none scores has none (NaN).
-        unscored = np.all(np.isnan(found), axis=0)
-        return np.where(unscored, np.nan, np.nansum(found, axis=0)).astype(np.float32)
+
+def _token_scores(weights: Sequence[float], said: Sequence[Result]) -> NDArray[np.float32] | None:
+    """Each member's, by the share that its value has in the whole."""
+    pairs = zip(weights, said, strict=True)
+    found = [one.token_scores * weight for weight, one in pairs if weight and one.token_scores is not None]
+    if not found:
+        return None
+    # A token that only some of them score has those; one that none scores has none (NaN).
+    unscored = np.all(np.isnan(found), axis=0)
+    return np.where(unscored, np.nan, np.nansum(found, axis=0)).astype(np.float32)
 
 
 def _under(name: str, part: str) -> str:

@@ -45,6 +45,7 @@ def _score(rollout: Rollout, result: Result) -> Score:
         seconds=result.seconds,
         token_scores=result.token_scores,
         answer_start=result.answer_start,
+        weights=result.weights,
     )
 
 

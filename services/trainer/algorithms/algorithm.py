@@ -74,6 +74,8 @@ class Signals:
     old: Float[Tensor, " tokens"] | None = None
     reference: Float[Tensor, " tokens"] | None = None
     """Logprobs under the reference."""
+    trained: Bool[Tensor, " tokens"] | None = None
+    """Whether the token is trained; the others count for rewards and returns only. None = all of scored rollouts."""
     columns: tuple[Mapping[str, Any], ...] = ()
     """[groups] The other columns of each prompt's row in the data, such as a difficulty: JSON values.
 

@@ -39,7 +39,7 @@ class Composition(PartOptions):
     `token_rewards`: it takes rewards at their tokens, so `kl_in = "reward"` may subtract a KL from them.
     """
     whiten: bool = False
-    """Scale advantages to mean 0 and variance 1 over all tokens of the batch."""
+    """Scale advantages to mean 0 and variance 1 over the trained tokens of the batch."""
 
     @field_validator("needs", mode="before")
     @classmethod

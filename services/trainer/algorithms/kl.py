@@ -7,7 +7,7 @@ Axes: tokens = trained tokens of a micro-batch.
 """
 
 from beartype import beartype
-from jaxtyping import Float, jaxtyped
+from jaxtyping import Bool, Float, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.names import KlEstimator
@@ -41,6 +41,14 @@ def kl_per_token(
     if ratio is None:
         return estimate
     return estimate * (ratio if estimator in ("k1", "k3", "abs") else ratio.detach())
+
+
+@jaxtyped(typechecker=beartype)
+def k3_is_cut(
+    logprobs: Float[Tensor, " tokens"], reference_logprobs: Float[Tensor, " tokens"]
+) -> Bool[Tensor, " tokens"]:
+    """Where k3 is at its limit: without a gradient, and smaller than it would be."""
+    return _estimate((logprobs - reference_logprobs).clamp(min=-DIFFERENCE_LIMIT), "k3") >= K3_LIMIT
 
 
 def _estimate(difference: Tensor, kind: str) -> Tensor:

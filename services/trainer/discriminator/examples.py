@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from headrace.services.trainer.config.discriminator import reference_texts
+from headrace.services.trainer.durability.staleness import scored_rollouts
 from headrace.services.trainer.stages.offline.examples import Example, TokenIds
-from headrace.services.trainer.step.batch import scored_members
 from headrace.wire.contracts import PromptGroup, ScoredGroup
 from headrace.wire.rendering.tokenizers import load_tokenizer
 
@@ -71,7 +71,7 @@ def labelled_examples(groups: Sequence[ScoredGroup], references: References) -> 
         found = [ids for ids in references.of(prompt) if len(ids)]
         if found:
             theirs += [_example(prompt.token_ids, ids) for ids in found]
-            ours += [_example(prompt.token_ids, rollout.token_ids) for rollout, _, _ in scored_members(scored)]
+            ours += [_example(prompt.token_ids, rollout.token_ids) for rollout, _ in scored_rollouts(scored)]
     return [
         Labelled(example=example, is_reference=is_reference, share=1 / len(side))
         for side, is_reference in ((ours, False), (theirs, True))

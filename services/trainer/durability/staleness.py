@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.wire.contracts import Rollout, ScoredGroup
+from headrace.wire.contracts import Rollout, Score, ScoredGroup
 from headrace.wire.contracts.messages import TokenMask
 
 UNBOUNDED = -1
@@ -24,9 +24,9 @@ class UntrainedGroups:
     uninformative: int = 0
     """Groups that dynamic sampling discarded."""
     stale: tuple[tuple[int, ...], ...] = ()
-    """Completion tokens of the rollouts, for each group that was dropped as stale."""
+    """Sampled tokens of the rollouts, for each group that was dropped as stale."""
     spent: int = 0
-    """Completion tokens of all groups that were dropped, for whatever reason."""
+    """Sampled tokens of all groups that were dropped, for whatever reason."""
 
 
 def most_lag(policy: str, max_staleness: int) -> int:
@@ -59,10 +59,15 @@ def oldest_trained(scored: ScoredGroup, version: int, bound: int) -> int | None:
     return max(within, default=None)
 
 
-def lengths_of(scored: ScoredGroup) -> tuple[int, ...]:
-    """Completion tokens of the group's rollouts that have a score; greedy baselines are left out."""
+def scored_rollouts(scored: ScoredGroup) -> list[tuple[Rollout, Score]]:
+    """The group's rollouts that have a score, each with it; greedy baselines are left out."""
     pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
-    return tuple(len(rollout.token_ids) for rollout, score in pairs if score.value is not None)
+    return [(rollout, score) for rollout, score in pairs if score.value is not None]
+
+
+def lengths_of(scored: ScoredGroup) -> tuple[int, ...]:
+    """Sampled tokens of the group's rollouts that have a score; greedy baselines are left out."""
+    return tuple(rollout.trained_tokens for rollout, _ in scored_rollouts(scored))
 
 
 def generated_tokens(scored: ScoredGroup) -> int:
@@ -71,14 +76,13 @@ def generated_tokens(scored: ScoredGroup) -> int:
 
 
 def length_metrics(groups: Sequence[ScoredGroup], *, version: int, bound: int) -> dict[str, float]:
-    """`trained_length_*`: tokens within the bound of rollouts that have any (mean, 95th percentile, longest)."""
+    """`trained_length_*`: sampled tokens within the bound, of rollouts that have any (mean, 95th percentile, most)."""
     trained = [
-        int(fresh(rollout, version, bound).sum())
+        int((fresh(rollout, version, bound) & rollout.trained_mask).sum())
         for scored in groups
-        for rollout, score in zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
-        if score.value is not None
+        for rollout, _ in scored_rollouts(scored)
     ]
-    return _statistics("trained_length", [length for length in trained if length])
+    return statistics("trained_length", [length for length in trained if length])
 
 
 def toll(
@@ -96,16 +100,17 @@ def toll(
     return {
         "groups_stale": len(stale) + sum(tokens > 0 for tokens in masked),
         "stale_tokens_share": (sum(dropped) + sum(masked)) / total if total else 0.0,
-        **_statistics("arrived_length", arrived + dropped),
+        **statistics("arrived_length", arrived + dropped),
     }
 
 
 def _masked(scored: ScoredGroup, version: int, bound: int) -> int:
-    pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
-    return sum(int((~fresh(rollout, version, bound)).sum()) for rollout, score in pairs if score.value is not None)
+    stale = [~fresh(rollout, version, bound) & rollout.trained_mask for rollout, _ in scored_rollouts(scored)]
+    return sum(int(tokens.sum()) for tokens in stale)
 
 
-def _statistics(name: str, lengths: Iterable[int]) -> dict[str, float]:
+def statistics(name: str, lengths: Iterable[int]) -> dict[str, float]:
+    """Mean, 95th percentile and maximum; 0 of no lengths."""
     found = np.array([*lengths], dtype=np.int64)
     if not len(found):
         return {f"{name}_{what}": 0.0 for what in ("mean", "p95", "max")}

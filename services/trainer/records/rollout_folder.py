@@ -4,13 +4,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.records.rollout_log import write_rollouts
+from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic, rollouts
 from headrace.wire.rundir.file_digests import sha256_of
@@ -40,8 +38,7 @@ class RolloutFolder:
         self,
         step: int,
         batch: Sequence[ReadyGroup],
-        advantages: Sequence[float],
-        token_advantages: Sequence[NDArray[np.float32]] = (),
+        outcome: StepOutcome,
         *,
         replayed: bool = False,
     ) -> str:
@@ -56,7 +53,7 @@ class RolloutFolder:
                 atomic.remove_left_overs(self._folder)
                 self._is_swept = True
             if not replayed or not _has_groups(path, batch):
-                write_rollouts(self._folder, step, batch, advantages, token_advantages, most_lag=self._most_lag)
+                write_rollouts(self._folder, step, batch, outcome, most_lag=self._most_lag)
             if self._keep_bytes:
                 self._make_room(step, path.stat().st_size)
             return sha256_of(path)

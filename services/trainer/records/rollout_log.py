@@ -9,24 +9,17 @@ from numpy.typing import NDArray
 
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UNBOUNDED, fresh
-from headrace.services.trainer.step.batch import token_total
+from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.contracts import decode_header
 from headrace.wire.contracts.messages import Rollout, TokenMask
-from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import rollouts
 from headrace.wire.telemetry.logs import trace_id
 
 
 def write_rollouts(
-    folder: Path,
-    step: int,
-    batch: Sequence[ReadyGroup],
-    advantages: Sequence[float],
-    token_advantages: Sequence[NDArray[np.float32]] = (),
-    *,
-    most_lag: int = UNBOUNDED,
+    folder: Path, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, *, most_lag: int = UNBOUNDED
 ) -> Path:
-    """Writes the step's rollouts; `advantages` has one entry for each trained rollout, in the batch's order.
+    """Writes the step's rollouts, with the advantages and the shaping of its outcome.
 
     Greedy baselines and abstentions have none; they are marked by `trained_tokens = 0`. Tokens of a lag above
     `most_lag` were not trained. An abstention has no reward. `token_score` is the sum of a rollout's token scores,
@@ -34,16 +27,12 @@ def write_rollouts(
     sampled. `token_advantages` are present if they differ within a rollout, null for tokens that were not trained.
     Raises OSError.
     """
-    return rollouts.write(folder, step, _rows(step, batch, iter(advantages), iter(token_advantages), most_lag))
+    return rollouts.write(folder, step, _rows(step, batch, outcome, most_lag))
 
 
-def _rows(
-    step: int,
-    batch: Sequence[ReadyGroup],
-    advantages: Iterator[float],
-    token_advantages: Iterator[NDArray[np.float32]],
-    most_lag: int,
-) -> Iterator[dict[str, object]]:
+def _rows(step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, most_lag: int) -> Iterator[dict[str, object]]:
+    advantages, token_advantages = iter(outcome.advantages), iter(outcome.token_advantages)
+    added = {name: iter(values) for name, values in outcome.shaping.items()}
     for group in batch:
         scored = group.scored
         of_group = {
@@ -60,27 +49,25 @@ def _rows(
         for number, (rollout, score) in enumerate(pairs):
             is_trained = number < scored.group.prompt.trained and score.value is not None
             of_tokens = next(token_advantages, None) if is_trained else None
+            shaping = {name: next(values) for name, values in added.items()} if is_trained else {}
             trained = rollout.trained_mask & fresh(rollout, step - 1, most_lag)
             yield {
                 **of_group,
-                **_row(rollout, score, of_tokens, trained),
+                **rollouts.row_of(rollout, score, shaping),
+                "token_advantages": _shown(rollout, of_tokens, trained),
                 "rollout_index": number,
                 "advantage": next(advantages) if is_trained else None,
                 "trained_tokens": int(trained.sum()) if is_trained else 0,
             }
 
 
-def _row(
-    rollout: Rollout, score: Score, token_advantages: NDArray[np.float32] | None, trained: TokenMask
-) -> dict[str, object]:
-    shown = token_advantages
-    if shown is not None and _is_flat(shown) and bool((trained == rollout.trained_mask).all()):
-        shown = None
-    return {
-        **rollouts.row_of(rollout, score),
-        "token_score": None if score.token_scores is None else token_total(score),
-        "token_advantages": None if shown is None else rollouts.where(trained, shown[trained[rollout.trained_mask]]),
-    }
+def _shown(rollout: Rollout, token_advantages: NDArray[np.float32] | None, trained: TokenMask) -> object:
+    """The advantages of the trained tokens, null for the others; None if they say no more than their mean."""
+    if token_advantages is None:
+        return None
+    if _is_flat(token_advantages) and bool((trained == rollout.trained_mask).all()):
+        return None
+    return rollouts.where(trained, token_advantages[trained[rollout.trained_mask]])
 
 
 def _is_flat(values: NDArray[np.float32]) -> bool:

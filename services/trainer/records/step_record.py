@@ -29,10 +29,10 @@ log = get_logger("trainer.rl")
 class StepRecord:
     """Writes the records of steps into the run directory."""
 
-    def __init__(self, run_dir: Path, *, keep_rollouts_mib: int, most_lag: int) -> None:
-        """Tokens of a lag above `most_lag` are not trained."""
+    def __init__(self, run_dir: Path, *, keep_rollouts_mib: int, most_lag: int, source_column: str = "") -> None:
+        """Tokens of a lag above `most_lag` are not trained; `source_column` of a row names its data source."""
         self._rollouts = RolloutFolder(RunPaths(run_dir).rollouts, keep_mib=keep_rollouts_mib, most_lag=most_lag)
-        self._most_lag = most_lag
+        self._most_lag, self._source_column = most_lag, source_column
         self._said_stale_at = -_SAY_AGAIN_STEPS
         self._lines = MetricsLog(RunPaths(run_dir).metrics)
 
@@ -50,7 +50,9 @@ class StepRecord:
         lengths.
         """
         groups, bound = [group.scored for group in batch], self._most_lag
-        of_batch = batch_metrics(groups, version=step - 1, most_lag=bound)
+        of_batch = batch_metrics(
+            groups, version=step - 1, most_lag=bound, shaping=outcome.shaping, source_column=self._source_column
+        )
         if on_the_way is not None:
             of_batch |= toll(groups, on_the_way.stale, version=step - 1, bound=bound)
             of_batch["groups_discarded"] = on_the_way.uninformative
@@ -62,9 +64,7 @@ class StepRecord:
     ) -> RecordedStep:
         """Writes `line` and the rollouts, sets the metrics, logs; returns the digest of the rollouts."""
         self._lines.append(step, line)
-        rollouts = self._rollouts.add(
-            step, batch, outcome.advantages, outcome.token_advantages, replayed=line["replayed"]
-        )
+        rollouts = self._rollouts.add(step, batch, outcome, replayed=line["replayed"])
         self._show(step, batch, line)
         return RecordedStep(step=step, rollouts=rollouts, rollouts_from=self._rollouts.oldest)
 

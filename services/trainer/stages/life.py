@@ -61,6 +61,7 @@ def begin_life(settings: TrainerSettings, make_broker: BrokerMaker, stop: StopSi
             settings.run_dir,
             keep_rollouts_mib=keys.keep_rollouts_mib,
             most_lag=most_lag(settings.run.stale, settings.run.max_staleness),
+            source_column=settings.task_column,
         ),
         publisher=publisher,
         runtime=runtime,

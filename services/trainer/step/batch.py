@@ -10,8 +10,16 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headrace.services.trainer.durability.staleness import UNBOUNDED, lags, length_metrics, oldest_trained
+from headrace.services.trainer.durability.staleness import (
+    UNBOUNDED,
+    lags,
+    length_metrics,
+    oldest_trained,
+    scored_rollouts,
+    statistics,
+)
 from headrace.wire.contracts import Rollout, Score, ScoredGroup, Segment
+from headrace.wire.rundir.components import RewardRow, batch_numbers, components_of, token_total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,24 +111,16 @@ class MicroBatch:
     lengths: Int[Tensor, " rollouts"]
 
 
-def scored_members(scored: ScoredGroup) -> list[tuple[Rollout, Score, float]]:
-    """The trained rollouts of a group, each with its score and the value of that.
-
-    Greedy baselines and abstentions are not among them: the step ignores them.
-    """
-    pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
-    return [(rollout, score, score.value) for rollout, score in pairs if score.value is not None]
-
-
 def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
     """The step's batch from its groups, in their order; `version` is that of the weights before the step."""
-    members = [scored_members(scored) for scored in groups]
+    # Greedy baselines and abstentions are not among them: the step ignores them.
+    members = [scored_rollouts(scored) for scored in groups]
     rollouts = tuple(
         _train_rollout(scored, rollout, score, version)
         for scored, own in zip(groups, members, strict=True)
-        for rollout, score, _ in own
+        for rollout, score in own
     )
-    rewards = tuple(torch.tensor([value for _, _, value in own], dtype=torch.float64) for own in members)
+    rewards = tuple(torch.tensor([score.value for _, score in own], dtype=torch.float64) for own in members)
     greedy = [found for scored in groups if (found := _baseline(scored)) is not None]
     has_baselines = len(greedy) == len(groups)
     max_tokens = max(scored.group.prompt.sampling.max_tokens for scored in groups)
@@ -140,11 +140,6 @@ def _baseline(scored: ScoredGroup) -> tuple[float, int] | None:
     if scored.group.prompt.trained == len(scored.scores) or value is None:
         return None
     return value + token_total(scored.scores[-1]), scored.group.rollouts[-1].trained_tokens
-
-
-def token_total(score: Score) -> float:
-    """Sum of a score's token scores, in float64; 0 without any."""
-    return 0.0 if score.token_scores is None else float(np.nansum(score.token_scores, dtype=np.float64))
 
 
 def step_scores(rollouts: Sequence[TrainRollout]) -> list[NDArray[np.float32]]:
@@ -205,43 +200,60 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
     )
 
 
-def batch_metrics(groups: Sequence[ScoredGroup], *, version: int, most_lag: int = UNBOUNDED) -> dict[str, float]:
-    """What is known of a batch before it is trained; greedy baselines and what abstained are left out.
+def batch_metrics(
+    groups: Sequence[ScoredGroup],
+    *,
+    version: int,
+    most_lag: int = UNBOUNDED,
+    shaping: Mapping[str, Sequence[float]] | None = None,
+    source_column: str = "",
+) -> dict[str, float]:
+    """What is known of a batch besides its update; greedy baselines and what abstained are left out.
 
-    `version` is that of the weights before the step; tokens of a lag above `most_lag` are not trained.
+    `version` is that of the weights before the step; tokens of a lag above `most_lag` are not trained. Lengths count
+    sampled tokens. `shaping`: as in StepOutcome. `source_column`: the column of a row that names its data source.
     """
-    members = [scored_members(scored) for scored in groups]
+    members = [scored_rollouts(scored) for scored in groups]
     trained = [member for own in members for member in own]
-    rollouts = [rollout for rollout, _, _ in trained]
-    rewards = np.array([value for _, _, value in trained])
-    lengths = np.array([len(rollout.token_ids) for rollout in rollouts])
+    rollouts = [rollout for rollout, _ in trained]
+    lengths = [rollout.trained_tokens for rollout in rollouts]
     contexts = [
         len(segment.context_ids)
         for scored, own in zip(groups, members, strict=True)
-        for rollout, _, _ in own
+        for rollout, _ in own
         for segment in rollout.segments(scored.group.prompt)
     ]
     lag = [most for one in groups if (most := oldest_trained(one, version, most_lag)) is not None] or [0]
     truncated = sum(rollout.finish_reason.is_limit for rollout in rollouts)
-    found = {
+    return {
         "groups": len(groups),
         "rollouts": len(rollouts),
         "abstained": sum(scored.group.prompt.trained for scored in groups) - len(rollouts),
-        "reward_mean": float(rewards.mean()),
-        "reward_std": float(rewards.std()),
+        **batch_numbers(reward_rows(groups, shaping or {}, source_column)),
         "prompt_tokens": sum(contexts),
-        "completion_tokens": int(lengths.sum()),
-        "completion_length_mean": float(lengths.mean()),
+        "completion_tokens": sum(lengths),
+        **statistics("completion_length", lengths),
         "truncated_share": truncated / len(rollouts),
-        "reward_no_answer_share": sum(map(_has_no_answer, (score for _, score, _ in trained))) / len(rollouts),
+        "reward_no_answer_share": sum(_has_no_answer(score) for _, score in trained) / len(rollouts),
         "staleness_mean": float(np.mean(lag)),
         "staleness_max": max(lag),
         **length_metrics(groups, version=version, bound=most_lag),
     }
-    if any(score.token_scores is not None for _, score, _ in trained):
-        sampled = sum(rollout.trained_tokens for rollout in rollouts)
-        found["token_score_mean"] = sum(token_total(score) for _, score, _ in trained) / sampled
-    return found
+
+
+def reward_rows(
+    groups: Sequence[ScoredGroup], shaping: Mapping[str, Sequence[float]], source_column: str = ""
+) -> list[RewardRow]:
+    """The rewards of all rollouts of a batch, in its order; of greedy baselines none."""
+    added = {name: iter(values) for name, values in shaping.items()}
+    rows = []
+    for scored in groups:
+        source = scored.group.prompt.columns.get(source_column)
+        for score in scored.scores[: scored.group.prompt.trained]:
+            own = {} if score.value is None else {name: next(values) for name, values in added.items()}
+            is_scored = score.value is not None
+            rows.append(RewardRow(components_of(score, own), is_scored, source if isinstance(source, str) else ""))
+    return rows
 
 
 def _has_no_answer(score: Score) -> bool:

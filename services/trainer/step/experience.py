@@ -3,7 +3,7 @@
 Flat arrays over the batch's trained tokens, rollout after rollout, on the CPU; every rank has all of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,12 @@ from headrace.services.trainer.algorithms.advantages.shaping import overlong_pen
 from headrace.services.trainer.algorithms.algorithm import Signals
 from headrace.services.trainer.algorithms.kl import kl_per_token
 from headrace.services.trainer.algorithms.losses.critic import quantile_mean, quantile_spread, spread_weights
+from headrace.services.trainer.algorithms.segments import segment_sum
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.step.batch import MicroBatch, StepBatch, step_scores
 from headrace.services.trainer.step.forward import score_tokens, starts_of, sweep
 from headrace.services.trainer.step.inputs import StepConfig, StepContext
+from headrace.wire.rundir.components import KL, OVERLONG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class Experience:
     """Versions between sampling and training."""
     rewards: Float[Tensor, " rollouts"]
     """Shaped rewards of whole rollouts, without their token scores: those that are trained on."""
+    shaping: Mapping[str, Float[Tensor, " rollouts"]]
+    """What was added to the scores of whole rollouts, by component."""
     advantages: Float[Tensor, " tokens"]
     old: Float[Tensor, " tokens"] | None
     """The policy's logprobs at batch time, if more than one update needs them."""
@@ -73,18 +77,23 @@ def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | Non
     lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
     lag = torch.from_numpy(_flat(batch, lambda rollout: rollout.lag, np.int32)).long()
     fresh = lag <= config.most_lag if config.most_lag != UNBOUNDED else torch.ones_like(lag, dtype=torch.bool)
+    # The soft punishment of overlong rollouts counts all tokens that the policy sampled.
+    overlong, penalties = _overlong(batch, config, lengths), _penalties(context, old, reference, fresh)
+    rewards = torch.cat(batch.rewards) + overlong
+    truncated = torch.tensor([rollout.truncated for rollout in batch.rollouts])
+    kept = _kept(config, rewards.isfinite(), truncated, lengths, lag) & fresh
     signals = Signals(
-        # The soft punishment of overlong rollouts counts all tokens that the policy sampled.
-        rewards=torch.cat(batch.rewards) + _overlong(batch, config, lengths),
+        rewards=rewards,
         group_sizes=tuple(len(rewards) for rewards in batch.rewards),
         baselines=_shaped_baselines(batch, config),
         lengths=lengths,
-        truncated=torch.tensor([rollout.truncated for rollout in batch.rollouts]),
+        truncated=truncated,
         token_scores=_token_scores(batch),
-        penalties=_penalties(context, old, reference, fresh),
+        penalties=penalties,
         values=None if values is None else quantile_mean(values),
         old=old,
         reference=reference,
+        trained=kept,
         columns=batch.columns,
     )
     estimate = config.algorithm.estimate(signals)
@@ -96,10 +105,12 @@ def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | Non
     return Experience(
         starts=tuple(starts_of(batch.rollouts)),
         lengths=lengths,
-        kept=_kept(config, signals, lag) & fresh,
+        kept=kept,
         fresh=fresh,
         lag=lag,
-        rewards=signals.rewards,
+        rewards=rewards,
+        shaping=({OVERLONG: overlong} if config.table.overlong_buffer else {})
+        | ({} if penalties is None else {KL: -segment_sum(penalties, lengths)}),
         advantages=advantages,
         old=old,
         reference=reference,
@@ -159,12 +170,9 @@ def _flat(batch: StepBatch, of: Callable[..., object], dtype: type) -> np.ndarra
     return np.concatenate(parts)
 
 
-def _kept(config: StepConfig, signals: Signals, lag: Tensor) -> Tensor:
+def _kept(config: StepConfig, scored: Tensor, truncated: Tensor, lengths: Tensor, lag: Tensor) -> Tensor:
     """Which tokens are trained: scored, not filtered as truncated, and young enough."""
-    rollouts = signals.rewards.isfinite()
-    if config.table.mask_truncated:
-        rollouts = rollouts & ~signals.truncated
-    kept = rollouts.repeat_interleave(signals.lengths)
+    kept = (scored & ~truncated if config.table.mask_truncated else scored).repeat_interleave(lengths)
     if config.table.max_token_age >= 0:
         kept = kept & (lag <= config.table.max_token_age)
     return kept

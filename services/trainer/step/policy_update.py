@@ -9,7 +9,7 @@ from torch import Tensor
 from headrace.services.trainer.algorithms.aggregation import StepCounts, aggregate, kept_lengths
 from headrace.services.trainer.algorithms.algorithm import PolicyTokens
 from headrace.services.trainer.algorithms.correction import correct
-from headrace.services.trainer.algorithms.kl import kl_per_token
+from headrace.services.trainer.algorithms.kl import k3_is_cut, kl_per_token
 from headrace.services.trainer.algorithms.logprobs import TokenScores
 from headrace.services.trainer.algorithms.losses.policy import log_ratios
 from headrace.services.trainer.algorithms.losses.positive_nll import positive_nll, positive_tokens
@@ -111,6 +111,8 @@ class PolicyUpdate:
             return None
         reference = self._experience.reference[tokens.places].to(tokens.logprobs)
         table = self._config.table
+        if table.kl_estimator.startswith("k3"):
+            self._sums.add("kl_cut_share", k3_is_cut(tokens.logprobs.detach(), reference))
         ratio = log_ratios(tokens.logprobs, tokens.behaviour).exp() if table.kl_unbiased else None
         return kl_per_token(tokens.logprobs, reference, estimator=table.kl_estimator, ratio=ratio)
 

@@ -35,6 +35,8 @@ class StepOutcome:
     """One a rollout, in the batch's order: the mean over its tokens."""
     token_advantages: tuple[NDArray[np.float32], ...]
     """The same for each trained token."""
+    shaping: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """One a rollout: what was added to the scores, by component."""
     peaks: dict[str, float] = field(default_factory=dict)
     """Peak usage over the ranks; unlike `metrics` not a function of batch and weights."""
 
@@ -95,6 +97,7 @@ def train_step(
         peaks={name: value for name, value in found.items() if value},
         advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
         token_advantages=tuple(part.float().numpy() for part in parts),
+        shaping={name: tuple(added.tolist()) for name, added in experience.shaping.items()},
     )
 
 
@@ -112,6 +115,7 @@ def _metrics(
     # Reported by every step, even by one that trained no token of the policy.
     metrics = {"loss": 0.0} | sums.metrics()
     finite = all(math.isfinite(norm) for norm in (*norms, *critic_norms))
+    trained = experience.advantages[experience.kept]
     metrics |= {
         "grad_norm": _largest(norms),
         "learning_rate": rates.policy,
@@ -119,6 +123,7 @@ def _metrics(
         "updates": float(len(norms)),
         "kept_share": float(experience.kept.double().mean()) if len(experience.kept) else 0.0,
         "trained_tokens": 0.0 if rates.policy_frozen else float(experience.kept.sum()),
+        **({"advantage_min": float(trained.min()), "advantage_max": float(trained.max())} if len(trained) else {}),
     }
     if critic_norms:
         assert experience.values is not None and experience.returns is not None

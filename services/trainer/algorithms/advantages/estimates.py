@@ -43,14 +43,15 @@ def among_scored(rewards: Tensor, sizes: Sequence[int], of_scored: OfScored) -> 
 
 
 def whitened(estimate: Estimate, signals: Signals) -> Estimate:
-    """(A - mean) / sqrt(var + 1e-8) over all tokens of the step; those of rollouts without a score stay 0.
+    """(A - mean) / sqrt(var + 1e-8), mean and var over the step's trained tokens; 0 in rollouts without a score.
 
     var has Bessel's correction, as in verl (OpenRLHF's is the biased one). A single token has no variance: it is left
     as it is.
     """
     scored = signals.rewards.isfinite().repeat_interleave(signals.lengths)
-    if int(scored.sum()) < 2:
+    trained = scored if signals.trained is None else scored & signals.trained
+    if int(trained.sum()) < 2:
         return estimate
-    var, mean = torch.var_mean(estimate.advantages[scored], correction=1)
+    var, mean = torch.var_mean(estimate.advantages[trained], correction=1)
     made = (estimate.advantages - mean) * torch.rsqrt(var + 1e-8)
     return Estimate(advantages=made * scored, returns=estimate.returns)

@@ -96,10 +96,16 @@ class Replay:
             **({} if same is None else {"weights_as_in_run": same}),
             **outcome.metrics,
             **outcome.peaks,
-            **batch_metrics([group.scored for group in batch], version=step - 1, most_lag=self._most_lag),
+            **batch_metrics(
+                [group.scored for group in batch],
+                version=step - 1,
+                most_lag=self._most_lag,
+                shaping=outcome.shaping,
+                source_column=self._settings.task_column,
+            ),
         }
         self._metrics_log.append(step, line)
-        self._rollouts.add(step, batch, outcome.advantages, outcome.token_advantages)
+        self._rollouts.add(step, batch, outcome)
         log.info("step", step=step, loss=line["loss"], grad_norm=line["grad_norm"], weights_digest=digest)
 
     def _finish(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.reward.rubric.combine import MemberValue, combine, problem, token_weights
+from headrace.services.reward.rubric.combine import MemberValue, combine, member_weights, problem
 from headrace.services.reward.settings import Combination, CombinationTable
 
 
@@ -103,9 +103,9 @@ def test_members_that_cannot_be_combined_so_are_told(kind: Combination, members:
     ],
 )
 def test_scores_of_tokens_count_as_the_values_they_stand_beside(kind: Combination, weights: list[float]) -> None:
-    assert token_weights(table(kind), parts(0.5, -1.0, None)) == weights
+    assert member_weights(table(kind), parts(0.5, -1.0, None)) == weights
 
 
 def test_no_scores_of_tokens_get_through_a_closed_gate() -> None:
     for value, weights in ((1.0, [0.0, 1.0]), (0.0, [0.0, 0.0])):
-        assert token_weights(table("gate"), [MemberValue(name="g", value=value, at_least=0.5), *parts(2.0)]) == weights
+        assert member_weights(table("gate"), [MemberValue(name="g", value=value, at_least=0.5), *parts(2.0)]) == weights

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import assume, given
@@ -134,5 +136,9 @@ def test_whitening_by_hand():
     signals = signals_of([0.0, 2.0, 4.0])
     made = whitened(Estimate(advantages=signals.rewards), signals).advantages
     assert made.tolist() == pytest.approx([-1.0, 0.0, 1.0], abs=1e-8)
+    # The token that is not trained counts for neither: mean 1, variance 2.
+    masked = replace(signals, trained=torch.tensor([True, True, False]))
+    found = whitened(Estimate(advantages=signals.rewards), masked).advantages
+    assert found.tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5, 3 * 0.5**0.5], abs=1e-8)
     alone = signals_of([7.0, NAN])
     assert whitened(Estimate(advantages=torch.tensor([7.0, 0.0])), alone).advantages.tolist() == [7.0, 0.0]

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.trainer.algorithms.kl import kl_per_token
+from headrace.services.trainer.algorithms.kl import k3_is_cut, kl_per_token
 from headrace.services.trainer.algorithms.names import KL_ESTIMATORS
 
 UNBIASED = ("k2", "k1+", "k3+")
@@ -87,6 +87,12 @@ def test_with_the_ratio_the_mean_over_stale_tokens_is_the_kl():
     for name in ("k1", "k3", "k1+", "k3+"):
         weighted = kl_per_token(policy, reference, estimator=name, ratio=(policy - old).exp())
         torch.testing.assert_close((old.exp() * weighted).sum(), exact)
+
+
+def test_k3_is_cut_where_one_token_would_dominate():
+    logprobs, reference = torch.tensor([-1.0, -5.0, -1.0]), torch.tensor([-1.0, -1.0, -9.0])
+    assert k3_is_cut(logprobs, reference).tolist() == [False, True, False]
+    assert kl_per_token(logprobs, reference, estimator="k3")[1] == 10.0
 
 
 def test_no_gradient_reaches_the_reference():

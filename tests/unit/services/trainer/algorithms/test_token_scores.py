@@ -189,18 +189,17 @@ def test_they_come_from_the_scored_group_to_the_advantages_of_the_step():
     _, outcome = run(how(name="reinforce", whiten=False), groups=[scored])
     to_go = [0.5 * (length - place) for place in range(length)]
     assert outcome.advantages == pytest.approx((1, sum(to_go) / length, 0, 1))
-    assert batch_metrics([scored], version=0)["token_score_mean"] == pytest.approx(
-        0.5 * length / sum(len(rollout.token_ids) for rollout in group.group.rollouts)
-    )
-    assert "token_score_mean" not in batch_metrics([group], version=0)
+    found = batch_metrics([scored], version=0)
+    assert found["rewards/turns/mean"] == pytest.approx(0.5 * length)
+    assert found["reward_mean"] == pytest.approx((2 + 0.5 * length) / 4)
+    assert "rewards/turns/mean" not in batch_metrics([group], version=0)
 
 
-def test_a_token_without_a_score_adds_nothing_to_what_is_told():
+def test_a_token_without_a_score_adds_nothing_to_what_is_reported():
     group = scored_group(0, rewards=[1, 0, 0, 1])
     scores = each_token(group, 1, NAN)
     scores[0] = 2.0
-    told = batch_metrics([with_tokens(group, {1: scores})], version=0)["token_score_mean"]
-    assert told == pytest.approx(2.0 / sum(len(rollout.token_ids) for rollout in group.group.rollouts))
+    assert batch_metrics([with_tokens(group, {1: scores})], version=0)["rewards/turns/weighted"] == 0.5
 
 
 def test_masked_tokens_take_no_part():

@@ -9,10 +9,11 @@ from prometheus_client import REGISTRY
 
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
+from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.contracts import Message, Score, ScoredGroup, encode
 from tests import builders
 
-ADVANTAGES = [0.5, -0.5]
+OUTCOME = StepOutcome(metrics={}, advantages=(0.5, -0.5), token_advantages=())
 
 
 def add(rollouts: RolloutFolder, *steps: int) -> None:
@@ -30,7 +31,7 @@ def add(rollouts: RolloutFolder, *steps: int) -> None:
         data=encode(message),
     )
     for step in steps:
-        rollouts.add(step, [ready], ADVANTAGES)
+        rollouts.add(step, [ready], OUTCOME)
 
 
 def steps(folder: Path) -> list[int]:
