@@ -4,15 +4,18 @@ The page's types and the built page need Node: `make generate` writes them, too.
 """
 
 import argparse
+import json
 import runpy
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from deploy.grafana import generate as grafana
 from headrace.reference import algorithm_docs, config_docs, metric_docs, openapi
+from headrace.wire.rundir.metric_table import FAMILIES, METRICS
 
 ROOT = Path(__file__).parent
 Files = Iterator[tuple[Path, str]]
@@ -42,12 +45,15 @@ def dashboards() -> Files:
     yield maker.with_name("rules.yaml"), runpy.run_path(str(maker))["rules"]()
 
 
-def schema() -> Files:
-    """The schema of the dashboard's API."""
+def page() -> Files:
+    """The dashboard's: the schema of its API, and the words of the metrics."""
     yield ROOT / "ui" / "openapi.json", openapi.as_json()
+    words = {"metrics": METRICS, "families": FAMILIES}
+    found = {kind: {key: asdict(one) for key, one in table.items()} for kind, table in words.items()}
+    yield ROOT / "ui" / "src" / "charts" / "metrics.json", json.dumps(found, indent=1) + "\n"
 
 
-GENERATORS: tuple[Callable[[], Files], ...] = (contracts, pages, dashboards, schema)
+GENERATORS: tuple[Callable[[], Files], ...] = (contracts, pages, dashboards, page)
 
 
 def old_files(generators: Iterable[Callable[[], Files]] = GENERATORS) -> dict[Path, str]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -22,6 +23,7 @@ from headrace.inspect.waits import (
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
+from headrace.wire.rundir.components import component_means
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
@@ -95,6 +97,7 @@ _STEP_PARTS = (
     ("trained tokens/s", TRAINED, ",.0f"),
     ("MFU", MFU, ".1%"),
 )
+_MOST_COMPONENTS = 3
 _OLD_SHARE, _NO_ANSWERS = 0.05, 0.5
 """Less is not worth a word."""
 
@@ -103,7 +106,9 @@ def step_line(row: Mapping[str, JsonValue]) -> str:
     """Formats the metrics of one step as a line."""
     parts = [f"step {row['step']}"]
     numbers = {key: number for key, value in row.items() if (number := number_of(value)) is not None}
-    parts += [f"{name} {text}" for name, key, form in _STEP_PARTS if (text := _shown(numbers, key, form))]
+    for name, key, form in _STEP_PARTS:
+        parts += [f"{name} {text}"] if (text := _shown(numbers, key, form)) else []
+        parts += _components(numbers) if key == "reward_mean" else []
     if numbers.get("stale_tokens_share", 0.0) > _OLD_SHARE:
         parts.append(f"{numbers['stale_tokens_share']:.0%} of the tokens too old to be trained")
     if numbers.get("reward_no_answer_share", 0.0) > _NO_ANSWERS:
@@ -111,6 +116,12 @@ def step_line(row: Mapping[str, JsonValue]) -> str:
     if numbers.get("abstained"):
         parts.append(f"{numbers['abstained']:g} rollouts abstained")
     return "  ".join(parts) + ("  (replayed)" if row.get("replayed") else "")
+
+
+def _components(numbers: Mapping[str, float]) -> list[str]:
+    """The first few components of a reward that has several."""
+    means = component_means(numbers)
+    return [f"{name} {value:.3f}" for name, value in islice(means.items(), _MOST_COMPONENTS)] if len(means) > 1 else []
 
 
 def _shown(numbers: Mapping[str, float], key: str, form: str) -> str:
@@ -143,7 +154,7 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
     accuracies = [_number(row.get("accuracy"), ".1%") for row in (evals[0], evals[-1])] if evals else ["-"]
     head.add_row(
         f"step {status.step}/{status.max_steps}" if status else "step 0/?",
-        f"reward {_number(metrics.get('reward_mean'), '.3f')}",
+        "  ".join([f"reward {_number(metrics.get('reward_mean'), '.3f')}", *_components(metrics)]),
         f"held-out {' -> '.join(accuracies)}",
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
     )

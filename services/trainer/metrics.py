@@ -12,6 +12,8 @@ from headrace.services.trainer.throughput import peak_keys
 from headrace.services.trainer.timing.phases import KEY
 from headrace.wire.contracts import DropReason
 from headrace.wire.rundir import metrics as run_metrics
+from headrace.wire.rundir.components import MOST_NAMES, component_means
+from headrace.wire.rundir.metric_table import METRICS
 from headrace.wire.telemetry.operations import Operation
 
 _LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
@@ -32,7 +34,12 @@ PHASE_SECONDS = Counter(
     ["phase"],
 )
 WAITING_SHARE = Gauge("headrace_trainer_waiting_ratio", "Share of the last step's time without a complete batch.")
-TRAINED_TOKENS = Counter("headrace_trainer_trained_tokens", "Completion tokens that were in a step.")
+TRAINED_TOKENS = Counter("headrace_trainer_trained_tokens", "Sampled tokens that were in a step.")
+REWARD_COMPONENT = Gauge(
+    "headrace_trainer_reward_component",
+    "Mean of a component of the reward, of the last step; of a component that it lacks NaN. 32 components at most.",
+    ["component"],
+)
 TRAINED_GROUPS = Counter("headrace_trainer_trained_groups", "Groups that were in a step.")
 GROUPS_DROPPED = Counter("headrace_trainer_groups_dropped", "Groups that will never be trained.", ["reason"])
 DUPLICATES = Counter("headrace_trainer_duplicate_groups", "Repeated entries of groups that had already arrived.")
@@ -139,47 +146,9 @@ LABELLED_OF_STEP = MappingProxyType(
 """Key of metrics.jsonl -> its gauge and label. A series begins with its first number: a missing one is not 0."""
 OF_STEP = MappingProxyType(
     {
-        key: Gauge(f"headrace_trainer_{key}{unit}", f"{text} Of the last step.")
-        for key, (unit, text) in {
-            "loss": ("", "Loss that the optimizer minimizes."),
-            "grad_norm": ("", "Norm of the gradient before clipping."),
-            "learning_rate": ("", "Learning rate of the policy."),
-            "reward_mean": ("", "Mean reward of the batch."),
-            "reward_std": ("", "Standard deviation of the batch's rewards."),
-            "kl": ("_nats", "Divergence from the reference (or from the policy that sampled), per token."),
-            "entropy": ("_nats", "Mean entropy of the policy at the trained tokens."),
-            "clip_fraction": ("", "Share of tokens whose gradient was clipped away."),
-            "kept_share": ("", "Share of the rollouts that remain in the loss after masking."),
-            "abstained": ("_rollouts", "Rollouts of the batch without a score, which are not trained."),
-            "completion_length_mean": ("_tokens", "Mean length of the completions."),
-            "reward_no_answer_share": ("", "Share of completions in which a scorer found no answer where it looks."),
-            "truncated_share": ("", "Share of completions that were cut at the length limit."),
-            "logprob_gap_max": ("_nats", "Largest |trainer - engine| logprob of new tokens."),
-            "logprob_gap_mean": ("_nats", "Mean |trainer - engine| logprob of new tokens."),
-            "canary_gap": ("_nats", "Largest |trainer - engine| logprob of the canary of the weights before the step."),
-            "mismatch_kl_k3": ("_nats", "Estimated KL(engine || trainer) per token, staleness included."),
-            "mismatch_ess": ("_ratio", "Effective share of the tokens under importance weights."),
-            "staleness_mean": ("_versions", "Mean versions that groups were behind."),
-            "staleness_max": ("_versions", "Most versions that a trained token was behind."),
-            "groups_stale": (
-                "",
-                "Groups dropped as stale, or with a masked token, while the batch was collected.",
-            ),
-            "stale_tokens_share": (
-                "",
-                "Share of arrived tokens that were dropped or masked as stale.",
-            ),
-            "trained_length_mean": ("_tokens", "Mean number of trained tokens of a completion."),
-            "trained_length_p95": ("_tokens", "95th percentile of the length."),
-            "trained_length_max": ("_tokens", "Largest length."),
-            "arrived_length_mean": ("_tokens", "Mean length of all completions that arrived."),
-            "arrived_length_p95": ("_tokens", "95th percentile of the length."),
-            "arrived_length_max": ("_tokens", "Largest length."),
-            "groups_discarded": ("", "Groups discarded as uninformative while the batch was collected."),
-            "value_loss": ("", "Loss of the critic."),
-            "explained_variance": ("_ratio", "Share of the returns' variance that the critic explains."),
-            "critic_grad_norm": ("", "Norm of the critic's gradient before clipping."),
-        }.items()
+        key: Gauge(f"headrace_trainer_{key}{metric.gauge}", f"{metric.text} Of the last step.")
+        for key, metric in METRICS.items()
+        if metric.gauge is not None
     }
 )
 """Key of metrics.jsonl -> its gauge, of the same stem: what dashboards and alerts need. Others: the file alone."""
@@ -201,6 +170,14 @@ def show_step(numbers: Mapping[str, Any]) -> None:
     for key, (gauge, label) in LABELLED_OF_STEP.items():
         if key in numbers:
             gauge.labels(label).set(numbers[key])
+    means = component_means(numbers)
+    # The labels of a process are bounded: users' code names components.
+    _components.update([name for name in means if name not in _components][: MOST_NAMES - len(_components)])
+    for name in _components:
+        REWARD_COMPONENT.labels(name).set(means.get(name, math.nan))
+
+
+_components: set[str] = set()
 
 
 def count_phases(line: Mapping[str, Any]) -> None:

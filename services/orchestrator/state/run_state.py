@@ -166,7 +166,9 @@ class RunState:
         self.trainer.waiting_share = request.waiting_share
         self.trainer.finished = request.finished
         self.trainer.unproven = dict(request.unproven)
-        self.trainer.metrics.update(request.metrics)
+        if request.metrics:
+            # Those of a whole step: one that it lacks is not the last step's.
+            self.trainer.metrics = dict(request.metrics)
         await self.notify()
 
     def stopped(self) -> None:

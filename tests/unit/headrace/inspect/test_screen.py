@@ -108,3 +108,10 @@ def test_a_gap_is_shown_only_where_tokens_were_compared() -> None:
         assert "logprob gap not compared (canary 2.1e-07)" in line and "0.0e+00" not in line
     assert "logprob gap not compared" in step_line({"step": 1, "logprob_gap_tokens": 0})
     assert "logprob gap" not in step_line({"step": 1, "loss": 0.5})
+
+
+def test_a_line_has_the_first_components_of_a_reward_that_has_several():
+    row = {"step": 1, "reward_mean": 0.5, "rewards/a/mean": 0.25, "rewards/a/std": 9.0, "rewards/a/web/mean": 9.0}
+    assert step_line(row) == "step 1  reward 0.500"
+    several = row | {f"rewards/{name}/mean": 1.0 for name in "bcd"}
+    assert step_line(several) == "step 1  reward 0.500  a 0.250  b 1.000  c 1.000"
