@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from headrace.services.environment import metrics
 from headrace.services.environment.cast import Cast, cast_of
@@ -85,7 +84,7 @@ async def serve(settings: EnvironmentSettings) -> int:
 
 
 def _beside(
-    settings: EnvironmentSettings, directory: ReplicaDirectory, groups: EpisodeGroups[Any], warnings: EpisodeWarnings
+    settings: EnvironmentSettings, directory: ReplicaDirectory, groups: EpisodeGroups, warnings: EpisodeWarnings
 ) -> tuple[Awaitable[None], Awaitable[None]]:
     """What runs beside the work: the list of replicas comes in, reports of the episodes go out."""
     follow = follow_replicas(settings.orchestrator_address, settings.run.id, directory)
@@ -120,11 +119,11 @@ def worker_name(settings: EnvironmentSettings) -> str:
 
 def episode_groups(
     settings: EnvironmentSettings,
-    cast: Cast[Any],
+    cast: Cast,
     directory: ReplicaDirectory,
     events: EventLog,
     outcome: Callable[[RolloutGroup], None],
-) -> EpisodeGroups[Any]:
+) -> EpisodeGroups:
     """The handler of the worker's stream."""
     table = settings.environment
     return EpisodeGroups(

@@ -82,13 +82,9 @@ class TasksetProcess(ChildProcess):
             self._config, main=tuple(words), mounts=tuple((folder, str(folder)) for folder in folders)
         )
         await super().start()
+        self.once = bool(self.hello.get("executes_code"))  # The policy runs code of its own in the sandbox.
         # Those of a taskset are known in its episodes alone: this one is what a renderer is compared by.
         self.tools = [_PROBE]
-
-    @property
-    def once(self) -> bool:
-        """Whether it plays one episode alone: the policy has run code of its own in its sandbox."""
-        return bool(self.hello.get("executes_code"))
 
     async def play(self, task: Json, sampling: Sampling, *, timeout_s: float) -> PlayedTrace:
         """Plays a task to its end. Raises as the calls of every child do."""
