@@ -15,13 +15,15 @@ from headrace.services.reward.judge.prompts import PAIRWISE, Instructions, as_re
 from headrace.services.reward.judge.settings import PairwiseOptions
 from headrace.services.reward.judge.single import version_of
 from headrace.services.reward.judge.verdicts import Allowed
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 
 _POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 
 
 class PairwiseJudge(JudgeScorer):
     """Win shares in 0..1 within a group, or against the reference answer."""
+
+    Options = PairwiseOptions
 
     def __init__(self, options: PairwiseOptions, context: Context) -> None:
         self._options, self._name = options, context.component
@@ -145,8 +147,3 @@ class PairwiseJudge(JudgeScorer):
 
 def _are_equal(samples: Sequence[Sample], pair: tuple[int, int]) -> bool:
     return samples[pair[0]].completion == samples[pair[1]].completion
-
-
-def build(options: Mapping[str, object], context: Context) -> Scorer:
-    """Builds the judge; sends no request yet. Raises ConfigError."""
-    return PairwiseJudge(context.options(PairwiseOptions, options), context)
