@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.services.trainer import metrics
-from headrace.services.trainer.trackers.tracker import Tracker
+from headrace.services.trainer.trackers.tracker import Kind, Tracker
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.evals import VERSION
 from headrace.wire.rundir.jsonl import Record, number_of, parse
@@ -28,8 +28,8 @@ class Feed:
     """A growing file of lines. `key` names the field with a line's number."""
 
     path: Path
+    kind: Kind
     key: str
-    log: Callable[[int, Mapping[str, float], float], None]
     offset: int
     """Lines before it are done."""
 
@@ -60,8 +60,8 @@ class Delivery:
         self._file = folder / f"{name}.json"
         known = _read(self._file)
         self._run = str(known.get("run", ""))
-        self._steps = Feed(run.metrics, STEP, tracker.log, int(known.get("metrics", 0)))
-        self._evals = Feed(run.evals, VERSION, tracker.log_eval, int(known.get("evals", 0)))
+        self._steps = Feed(run.metrics, "train", STEP, int(known.get("metrics", 0)))
+        self._evals = Feed(run.evals, "eval", VERSION, int(known.get("evals", 0)))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0
@@ -118,7 +118,8 @@ class Delivery:
         number = record.get(feed.key)
         if type(number) is not int:
             return True
-        if self._call(lambda: feed.log(number, _numbers(record), number_of(record.get(TIME)) or 0.0)):
+        at = number_of(record.get(TIME)) or 0.0
+        if self._call(lambda: self._tracker.log(feed.kind, number, _numbers(record), at)):
             return True
         if self._failures < _TRIES:
             return False
