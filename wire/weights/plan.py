@@ -95,13 +95,6 @@ def join_groups(groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BU
             pass
 
 
-def join_snapshot(
-    named: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype, bucket_bytes: int = DEFAULT_BUCKET_BYTES
-) -> None:
-    """Does what `join_groups` does, where the first rank is in `make_snapshot`."""
-    join_groups((plain_group(name, tensor, dtype) for name, tensor in _untied(named)), bucket_bytes=bucket_bytes)
-
-
 def allocate(plan: common_pb2.WeightPlan, device: torch.device | str) -> list[Tensor]:
     """Empty buckets for a receiver of `plan`: uint8 [size_bytes] each."""
     return [torch.empty(bucket.size_bytes, dtype=torch.uint8, device=device) for bucket in plan.buckets]
