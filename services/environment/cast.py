@@ -19,8 +19,9 @@ from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.settings import EnvironmentSettings, EnvironmentTable
+from headrace.services.environment.taskset.frames import TasksetConfig
 from headrace.services.environment.taskset.player import TasksetPlayer
-from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
+from headrace.services.environment.taskset.process import TasksetProcess
 from headrace.wire.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
+from headrace.services.environment.taskset.frames import TasksetConfig
 from headrace.services.environment.taskset.player import TasksetPlayer
-from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
+from headrace.services.environment.taskset.process import TasksetProcess
 from headrace.services.rollout.service import SERVICE_NAME
 from headrace.wire.contracts import (
     EnvironmentTask,
