@@ -159,10 +159,10 @@ def test_a_line_that_is_always_refused_is_passed_over(tmp_path: Path) -> None:
     tracker = Told()
     log = tracker.log
 
-    def picky(step: int, numbers: Mapping[str, float], at: float) -> None:
+    def picky(kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
         if step == 2:
             raise ValueError("not this one")
-        log(step, numbers, at)
+        log(kind, step, numbers, at)
 
     tracker.log = picky  # type: ignore[method-assign]
     write(tmp_path, 1, 2, 3)
