@@ -29,6 +29,16 @@ async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
         raise
 
 
+async def within(awaitable: Awaitable[object], seconds: float) -> bool:
+    """Awaits for so many seconds at most; returns whether it has ended by then."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaitable
+    except TimeoutError:
+        return False
+    return True
+
+
 def in_time(
     act: Callable[[], T], seconds: float, name: str, left_behind: Callable[["Future[T]"], object] = lambda _: None
 ) -> T:
@@ -88,12 +98,7 @@ class Shutdown:
 
     async def sleep(self, seconds: float) -> bool:
         """Sleeps, but no longer than until the shutdown; returns whether it has come."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.event.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await within(self.event.wait(), seconds)
 
 
 def die_with_parent() -> None:

@@ -91,7 +91,7 @@ class PairwiseJudge(JudgeScorer):
         found = await self._compare(sample, reference, errand)
         if isinstance(found, str):
             return Verdict.failure(found)
-        self._canaries.judged(sample, functools.partial(self._meets, rival=reference))
+        self.canaries.judged(sample, functools.partial(self._meets, rival=reference))
         words = {1.0: "better than", 0.5: "as good as", 0.0: "worse than"}
         unasked = sample.completion == reference
         return Verdict(value=found, reason=f"{words[found]} the reference", unasked=unasked)
@@ -138,7 +138,7 @@ class PairwiseJudge(JudgeScorer):
         rival = self._reference(best) or best.completion
         for sample, verdict in zip(samples, verdicts, strict=True):
             if verdict.value is not None:
-                self._canaries.judged(sample, functools.partial(self._meets, rival=rival))
+                self.canaries.judged(sample, functools.partial(self._meets, rival=rival))
 
     def _reference(self, sample: Sample) -> str | None:
         found = sample.columns.get(self._options.reference)

@@ -44,7 +44,7 @@ class Judge(JudgeScorer):
         if len(grades) * 2 <= len(votes):
             failures = [vote for vote in votes if isinstance(vote, str)]
             return Verdict.failure(failures[0])
-        self._canaries.judged(sample, self._grade_canary)
+        self.canaries.judged(sample, self._grade_canary)
         middle = statistics.median(grade for grade, _ in grades)
         first, last = self._options.scale
         nearest = min(grades, key=lambda vote: abs(vote[0] - middle))
