@@ -39,7 +39,6 @@ def make_snapshot(
     dtype: torch.dtype,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     into: Sequence[Tensor] = (),
-    algorithm: str = "",
 ) -> Snapshot:
     """Does what `snapshot_groups` does, for tensors that travel as they are, all in `dtype`.
 
@@ -49,7 +48,7 @@ def make_snapshot(
         known = ", ".join(map(dtype_name, _TRAINED))
         raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {known}")
     groups = (plain_group(name, tensor, dtype) for name, tensor in _untied(named))
-    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into, algorithm=algorithm)
+    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into)
 
 
 def snapshot_groups(
