@@ -45,6 +45,7 @@ class ProgramPlayer(Player[ChildT]):
     async def _to_its_end(
         self, child: ChildT, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
     ) -> FinishReason:
+        state.wait("environment", "the program")
         calls = PolicyCalls(self._renderer, self._turns, self._limits, prompt, header, index, state)
         sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
         try:
