@@ -4,7 +4,7 @@ The lag of a token is the version of the weights before its step minus the versi
 journaled batch alone, so a replay masks the same tokens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +61,12 @@ def oldest_trained(scored: ScoredGroup, version: int, bound: int) -> int | None:
 
 def lengths_of(scored: ScoredGroup) -> tuple[int, ...]:
     """Completion tokens of the group's rollouts that have a score; greedy baselines are left out."""
+    return tuple(len(rollout.token_ids) for rollout in _scored(scored))
+
+
+def _scored(scored: ScoredGroup) -> Iterator[Rollout]:
     pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
-    return tuple(len(rollout.token_ids) for rollout, score in pairs if score.value is not None)
+    return (rollout for rollout, score in pairs if score.value is not None)
 
 
 def generated_tokens(scored: ScoredGroup) -> int:
@@ -72,12 +76,7 @@ def generated_tokens(scored: ScoredGroup) -> int:
 
 def length_metrics(groups: Sequence[ScoredGroup], *, version: int, bound: int) -> dict[str, float]:
     """`trained_length_*`: tokens within the bound of rollouts that have any (mean, 95th percentile, longest)."""
-    trained = [
-        int(fresh(rollout, version, bound).sum())
-        for scored in groups
-        for rollout, score in zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
-        if score.value is not None
-    ]
+    trained = [int(fresh(rollout, version, bound).sum()) for scored in groups for rollout in _scored(scored)]
     return _statistics("trained_length", [length for length in trained if length])
 
 
@@ -91,18 +90,13 @@ def toll(
     """
     arrived = [length for scored in groups for length in lengths_of(scored)]
     dropped = [length for lengths in stale for length in lengths]
-    masked = [_masked(scored, version, bound) for scored in groups]
+    masked = [sum(int((~fresh(one, version, bound)).sum()) for one in _scored(scored)) for scored in groups]
     total = sum(arrived) + sum(dropped)
     return {
         "groups_stale": len(stale) + sum(tokens > 0 for tokens in masked),
         "stale_tokens_share": (sum(dropped) + sum(masked)) / total if total else 0.0,
         **_statistics("arrived_length", arrived + dropped),
     }
-
-
-def _masked(scored: ScoredGroup, version: int, bound: int) -> int:
-    pairs = zip(scored.group.rollouts, scored.scores[: scored.group.prompt.trained], strict=False)
-    return sum(int((~fresh(rollout, version, bound)).sum()) for rollout, score in pairs if score.value is not None)
 
 
 def _statistics(name: str, lengths: Iterable[int]) -> dict[str, float]:
