@@ -1,6 +1,5 @@
 """Current status of a run: from the orchestrator of a live one, from the files of an ended one."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from headrace.wire.access.tokens import token_of
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.host.regular_file import read_object
 from headrace.wire.peers.outage import unreachable
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import Record, number_of
@@ -87,7 +86,7 @@ def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
         raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
     pid = supervisor_pid(run_dir)
     services = {
-        path.stem: found for path in sorted(RunPaths(run_dir).processes.glob("*.json")) if (found := _json_file(path))
+        path.stem: found for path in sorted(RunPaths(run_dir).processes.glob("*.json")) if (found := read_object(path))
     }
     services.pop("supervisor", None)
     port = services.get("orchestrator", {}).get("http_port")
@@ -164,7 +163,7 @@ def _show_receipt(receipt: Receipt | None, console: Console) -> None:
 
 def _not_running(run_dir: str) -> str:
     """Text for a run without a supervisor: under Compose or Kubernetes only the orchestrator reports its state."""
-    host = _json_file(RunPaths(Path(run_dir)).settings("orchestrator")).get("host", "127.0.0.1")
+    host = read_object(RunPaths(Path(run_dir)).settings("orchestrator")).get("host", "127.0.0.1")
     return "not running" if host in _LOOPBACK else "no supervisor here; a run of containers is asked by --url"
 
 
@@ -184,11 +183,3 @@ def _ask(port: int, run_dir: Path, token_file: Path | None) -> tuple[RunStatus |
     except AccessRefusedError as error:
         found = "does not open its status" if own else "cannot be read"
         return None, f"the viewer's token in {tokens} {found}: {error}"
-
-
-def _json_file(path: Path) -> dict[str, JsonValue]:
-    try:
-        content: JsonValue = json.loads(read_regular_text(path))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -5,8 +5,10 @@ import json
 import os
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from headrace.wire.errors import ConfigError
-from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.host.regular_file import read_object
 from headrace.wire.rundir.layout import RunPaths
 
 _TRIES = 10
@@ -25,7 +27,7 @@ class RunLock:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(self._file)
-                owner = _read_record(self._path).get("pid", "unknown")
+                owner = read_object(self._path).get("pid", "unknown")
                 raise ConfigError(f"{what or run_dir} is in use by another headrace (pid {owner})") from None
             if self._is_there():
                 break
@@ -91,7 +93,7 @@ def supervisor_pid(run_dir: Path) -> int | None:
     return owner if isinstance(owner, int) else None
 
 
-def supervisor(run_dir: Path) -> dict[str, object]:
+def supervisor(run_dir: Path) -> dict[str, JsonValue]:
     """Fields that the live supervisor of a run directory wrote to its lock file; empty if there is none."""
     path = RunPaths(run_dir).supervisor
     try:
@@ -102,15 +104,7 @@ def supervisor(run_dir: Path) -> dict[str, object]:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read_record(path)
+        return read_object(path)
     finally:
         os.close(file)
     return {}
-
-
-def _read_record(path: Path) -> dict[str, object]:
-    try:
-        record = json.loads(read_regular_text(path))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}

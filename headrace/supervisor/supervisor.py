@@ -19,6 +19,7 @@ from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import make_tokens, token_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
+from headrace.wire.process.lifecycle import within
 from headrace.wire.rundir.layout import RunPaths
 
 
@@ -194,14 +195,7 @@ class Supervisor:
                 return RunOutcome("stopped", self._reason)
             if state == "failed":
                 return RunOutcome("failed", self._reason)
-            await self._pause()
-
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(self._patience.poll_s):
-                await self._signals.asked.wait()
-        except TimeoutError:
-            return
+            await within(self._signals.asked.wait(), self._patience.poll_s)
 
     def _ending(self) -> str:
         """The final state of the run; empty while it goes on, or is being resumed."""

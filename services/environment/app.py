@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from headrace.services.environment import metrics
 from headrace.services.environment.cast import Cast, cast_of
@@ -18,7 +17,7 @@ from headrace.services.environment.warnings import EpisodeWarnings
 from headrace.wire.contracts import DropReason, RolloutGroup
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import HttpPolicy, admin_app, serve_http
-from headrace.wire.process.lifecycle import Shutdown
+from headrace.wire.process.lifecycle import Shutdown, until_first_end
 from headrace.wire.process.threads import start_threads
 from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.rundir.events import EventLog
@@ -72,7 +71,7 @@ async def serve(settings: EnvironmentSettings) -> int:
     log.info("serving", http_port=http.port, environment=table.label, slots=table.slots)
     try:
         beside = _beside(settings, directory, groups, warnings)
-        await _until_stopped(shutdown, worker.run(shutdown.event), *beside)
+        await until_first_end(shutdown, lambda: None, worker.run(shutdown.event), *beside)
     finally:
         await cast.pool.close()
         await turns.close()
@@ -85,7 +84,7 @@ async def serve(settings: EnvironmentSettings) -> int:
 
 
 def _beside(
-    settings: EnvironmentSettings, directory: ReplicaDirectory, groups: EpisodeGroups[Any], warnings: EpisodeWarnings
+    settings: EnvironmentSettings, directory: ReplicaDirectory, groups: EpisodeGroups, warnings: EpisodeWarnings
 ) -> tuple[Awaitable[None], Awaitable[None]]:
     """What runs beside the work: the list of replicas comes in, reports of the episodes go out."""
     follow = follow_replicas(settings.orchestrator_address, settings.run.id, directory)
@@ -120,11 +119,11 @@ def worker_name(settings: EnvironmentSettings) -> str:
 
 def episode_groups(
     settings: EnvironmentSettings,
-    cast: Cast[Any],
+    cast: Cast,
     directory: ReplicaDirectory,
     events: EventLog,
     outcome: Callable[[RolloutGroup], None],
-) -> EpisodeGroups[Any]:
+) -> EpisodeGroups:
     """The handler of the worker's stream."""
     table = settings.environment
     return EpisodeGroups(
@@ -138,21 +137,6 @@ def episode_groups(
         hold_s=table.hold_s,
         outcome=outcome,
     )
-
-
-async def _until_stopped(shutdown: Shutdown, work: Awaitable[None], *beside: Awaitable[None]) -> None:
-    """Runs all; when one ends, the others are stopped, and what is in flight is handed back."""
-    working, others = asyncio.ensure_future(work), [asyncio.ensure_future(one) for one in beside]
-    try:
-        await asyncio.wait({working, *others}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        shutdown.event.set()
-        for one in others:
-            one.cancel()
-        await asyncio.gather(working, *others, return_exceptions=True)
-    for task in (working, *others):
-        if not task.cancelled():
-            task.result()
 
 
 def check_digest(settings: EnvironmentSettings) -> None:

@@ -3,80 +3,37 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from headrace.services.environment.agent.player import AgentPlayer
-from headrace.services.environment.agent.process import AgentConfig, AgentPool
+from headrace.services.environment.agent.process import AgentConfig, AgentProcess
 from headrace.services.environment.child.config import ChildConfig
-from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodePlayer
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.state import EpisodeState
+from headrace.services.environment.player.player import Player
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
 from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.settings import EnvironmentSettings, EnvironmentTable
+from headrace.services.environment.taskset.frames import TasksetConfig
 from headrace.services.environment.taskset.player import TasksetPlayer
-from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
-from headrace.wire.contracts import Header, PromptGroup, Rollout
+from headrace.services.environment.taskset.process import TasksetProcess
 from headrace.wire.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-class HasTools(Protocol):
-    """A process in which an episode is played."""
-
-    tools: list[Json]
-    """Schemas that are known before an episode begins."""
-
-
-ChildT = TypeVar("ChildT", bound=HasTools)
-GivenT = TypeVar("GivenT", contravariant=True)
-MadeT = TypeVar("MadeT", bound=HasTools, covariant=True)
-
-
-class EpisodePool(Protocol[MadeT]):
-    """Slots, each with a process in which an episode is played."""
-
-    def child(self) -> AbstractAsyncContextManager[MadeT]:
-        """A process for one episode. Raises ConfigError, EnvironmentFailedError."""
-        ...
-
-    async def close(self) -> None:
-        """Ends all."""
-        ...
-
-
-class PlaysEpisodes(Protocol[GivenT]):
-    """Plays an episode in a process of the pool."""
-
-    async def play(
-        self,
-        child: GivenT,
-        prompt: PromptGroup,
-        header: Header,
-        index: int,
-        *,
-        last: bool = True,
-        state: EpisodeState | None = None,
-    ) -> Rollout:
-        """Plays rollout `index` of a group. Raises ContractError; ChildDiedError if this is not the `last` attempt."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Cast(Generic[ChildT]):
+class Cast:
     """A pool, the player for its processes, and what renders their turns."""
 
-    pool: EpisodePool[ChildT]
-    player: PlaysEpisodes[ChildT]
+    pool: ChildPool[Any]
+    player: Player[Any]
     renderer: ConversationRenderer
 
     async def load(self) -> None:
@@ -98,7 +55,7 @@ def cast_of(
     turns: TurnClient,
     slots: int,
     begun: Callable[[str, int, Counter[str]], None],
-) -> Cast[Any]:
+) -> Cast:
     """The cast of a config; `begun` is given what a `ProgramPlayer` gives it. Raises ConfigError."""
     limits, table = limits_of(settings), settings.environment
     config = child_config(table, settings.run_dir)
@@ -110,8 +67,8 @@ def cast_of(
     if not table.command:
         return Cast(ChildPool(lambda: ChildProcess(config), slots), EpisodePlayer(renderer, turns, limits), renderer)
     agent = AgentConfig(command=table.command, reward_command=table.reward_command, reward_file=table.reward_file)
-    player = AgentPlayer(renderer, turns, limits, begun)
-    return Cast(AgentPool(config, agent, slots), player, renderer)
+    agents = ChildPool(lambda: AgentProcess(config, agent), slots)
+    return Cast(agents, AgentPlayer(renderer, turns, limits, begun), renderer)
 
 
 def no_notes(name: str, turns: int, begun: Counter[str]) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Generic
+from typing import Any
 
 from headrace.services.environment import metrics
-from headrace.services.environment.cast import ChildT, EpisodePool, PlaysEpisodes
 from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
+from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.health import EnvironmentHealth
 from headrace.services.environment.player.in_hand import EpisodesInHand
+from headrace.services.environment.player.player import Player
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.wire import tracing
 from headrace.wire.contracts import (
@@ -38,13 +39,13 @@ _DEATHS = 2
 """Deaths of its process after which an episode is played again: most are no fault of the environment."""
 
 
-class EpisodeGroups(Generic[ChildT]):
+class EpisodeGroups:
     """Plays the groups of the `episodes` stream."""
 
     def __init__(
         self,
-        player: PlaysEpisodes[ChildT],
-        pool: EpisodePool[ChildT],
+        player: Player[Any],
+        pool: ChildPool[Any],
         directory: ReplicaDirectory,
         events: EventLog,
         *,

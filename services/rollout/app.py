@@ -5,7 +5,7 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.services.rollout import metrics
@@ -27,7 +27,7 @@ from headrace.wire.contracts import DropReason
 from headrace.wire.host.gpu_lock import GpuLock
 from headrace.wire.http import HttpPolicy, serve_http
 from headrace.wire.peers.rpc import serve as serve_rpc
-from headrace.wire.process.lifecycle import Shutdown, aside
+from headrace.wire.process.lifecycle import Shutdown, aside, until_first_end
 from headrace.wire.process.threads import start_threads
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Broker, StreamName
@@ -180,7 +180,7 @@ async def run_replica(
         if settings.run.stale == "drop" and settings.run.max_staleness:
             most = settings.run.max_staleness
             parts.append(generator.under_way.give_up_stale(engine, broker, lambda: gate.version.version, most))
-        await _until_first_end(shutdown, drain, *parts)
+        await until_first_end(shutdown, drain, *parts)
     finally:
         await heartbeat.farewell()
         await engine.close(_CLOSE_S)
@@ -226,22 +226,3 @@ def _make_generator(
         share=1 / table.replicas,
         hold_s=table.hold_s,
     )
-
-
-async def _until_first_end(shutdown: Shutdown, drain: Callable[[], None], *parts: Awaitable[None]) -> None:
-    """Runs all parts; when one ends, or at shutdown, lets the worker hand back its prompts and cancels the others.
-
-    `drain` is called first: no prompts are taken and the orchestrator is notified while the worker hands back.
-    """
-    tasks = [asyncio.ensure_future(part) for part in (*parts, shutdown.event.wait())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        drain()
-        shutdown.event.set()
-        await asyncio.wait(tasks[:1], timeout=_CLOSE_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()

@@ -51,20 +51,10 @@ async def chat_once(settings: ChatOnceSettings) -> dict[str, object]:
 
 def _request(settings: ChatOnceSettings, tokenizer: "PreTrainedTokenizerBase") -> pb.ChatRequest:
     table = settings.chat
-    ends = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
-    request = pb.ChatRequest(
-        messages_json=table.messages_json,
-        max_tokens=table.max_tokens,
-        temperature=table.temperature,
-        top_p=table.top_p,
-        stop=table.stop,
-        stop_token_ids=table.stop_token_ids or ends,
-        deadline_s=table.deadline_s,
-        wait_s=table.deadline_s,
-    )
-    if table.seed is not None:
-        request.seed = table.seed
-    return request
+    asked = pb.ChatRequest(**table.model_dump(exclude={"version"}, exclude_none=True), wait_s=table.deadline_s)
+    if not table.stop_token_ids and tokenizer.eos_token_id is not None:
+        asked.stop_token_ids.append(int(tokenizer.eos_token_id))
+    return asked
 
 
 def open_gate(version: PolicyVersion) -> Gate:

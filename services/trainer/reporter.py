@@ -13,6 +13,7 @@ from headrace.services.trainer.registration import Stub, register_once
 from headrace.wire.errors import FencedError, TransientError
 from headrace.wire.peers.outage import Outage
 from headrace.wire.peers.rpc import call
+from headrace.wire.process.lifecycle import within
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2
 
@@ -110,7 +111,7 @@ class Reporter:
                 self._fenced(str(error))
                 return
             if not self._steps:
-                await self._pause()
+                await within(self._wake.wait(), _EVERY_S)
 
     @property
     def hindrance(self) -> str:
@@ -128,13 +129,6 @@ class Reporter:
         """Queues the numbers of a finished step for the orchestrator (from any thread)."""
         self._steps.append(numbers)
         self.wake()
-
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(_EVERY_S):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def _report(self) -> None:
         numbers = self._steps[0] if self._steps else {}

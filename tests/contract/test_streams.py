@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.streams import Broker, Put, StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.redis.still_claims import Claim
+from tests.memory_broker import MemoryBroker
 from tests.valkey import Valkey
 
 

@@ -32,15 +32,11 @@ class GpuLock:
         self.name = f"GPU {number} of the run"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self.file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            """The descriptor, for a child that uses the GPU for us."""
         except OSError as error:
             raise ConfigError(f"{self._path}: {error.strerror}; the run directory must be writable") from error
         self.held = False
-
-    @property
-    def file(self) -> int:
-        """The descriptor, for a child that uses the GPU for us."""
-        return self._file
 
     @property
     def holder(self) -> str:
@@ -56,12 +52,12 @@ class GpuLock:
         if self.held:
             return True
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         self.held = True
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps({"owner": self._owner, "pid": os.getpid()}).encode() + b"\n", 0)
+        os.ftruncate(self.file, 0)
+        os.pwrite(self.file, json.dumps({"owner": self._owner, "pid": os.getpid()}).encode() + b"\n", 0)
         return True
 
     async def take(self, seconds: float, waits: Callable[[str], None] = lambda holder: None) -> None:
@@ -76,6 +72,6 @@ class GpuLock:
     def give(self) -> None:
         """Releases the lock; does nothing if this process does not hold it."""
         if self.held:
-            os.ftruncate(self._file, 0)
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            os.ftruncate(self.file, 0)
+            fcntl.flock(self.file, fcntl.LOCK_UN)
             self.held = False

@@ -3,10 +3,13 @@
 The owner of a folder that is only looked at, such as a run beside this one, could hold its readers up for ever.
 """
 
+import json
 import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+from pydantic import JsonValue
 
 from headrace.wire.errors import DataError
 
@@ -37,6 +40,15 @@ def read_regular(path: Path) -> bytes:
 def read_regular_text(path: Path) -> str:
     """The content of a file in UTF-8. Raises as `open_regular`, and ValueError for other bytes."""
     return read_regular(path).decode("utf-8")
+
+
+def read_object(path: Path) -> dict[str, JsonValue]:
+    """The JSON object in a file; empty where there is none, or it cannot be read."""
+    try:
+        found: JsonValue = json.loads(read_regular_text(path))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def check_regular(path: Path) -> None:

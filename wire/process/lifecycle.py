@@ -15,6 +15,7 @@ from headrace.wire.errors import WaitTimeoutError
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
+_CLOSE_S = 5.0
 
 
 async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
@@ -27,6 +28,16 @@ async def wait_for(awaitable: Awaitable[T], seconds: float, what: str) -> T:
         if scope.expired():
             raise WaitTimeoutError(what, seconds) from error
         raise
+
+
+async def within(awaitable: Awaitable[object], seconds: float) -> bool:
+    """Awaits for so many seconds at most; returns whether it has ended by then."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaitable
+    except TimeoutError:
+        return False
+    return True
 
 
 def in_time(
@@ -88,12 +99,26 @@ class Shutdown:
 
     async def sleep(self, seconds: float) -> bool:
         """Sleeps, but no longer than until the shutdown; returns whether it has come."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.event.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await within(self.event.wait(), seconds)
+
+
+async def until_first_end(shutdown: Shutdown, then: Callable[[], None], *parts: Awaitable[None]) -> None:
+    """Runs all parts; when one ends, or at shutdown, lets the first hand back what it has and cancels the others.
+
+    `then` is called before: nothing more is taken, and the orchestrator is notified, while it hands back.
+    """
+    tasks = [asyncio.ensure_future(part) for part in (*parts, shutdown.event.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        then()
+        shutdown.event.set()
+        await asyncio.wait(tasks[:1], timeout=_CLOSE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 def die_with_parent() -> None:

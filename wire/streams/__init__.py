@@ -1,4 +1,4 @@
-"""Streams between the services: one protocol, on Redis or in memory."""
+"""Streams between the services: one protocol, on Redis."""
 
 from headrace.wire.streams.protocol import (
     CONSUMER_GROUP,

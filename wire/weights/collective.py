@@ -73,7 +73,7 @@ class CollectiveGroup:
         self._backend: _Backend | None = backend
         self._left_behind = left_behind
         self._store = store
-        self._name = name
+        self.name = name
         self._connects = connects
 
     @classmethod
@@ -117,7 +117,7 @@ class CollectiveGroup:
         """
         backend = self._backend
         if backend is None:
-            raise TransientError(f"the group {self._name} was aborted")
+            raise TransientError(f"the group {self.name} was aborted")
         try:
             if self._connects:
                 self._connect(backend, tensor, timeout_s)
@@ -126,7 +126,7 @@ class CollectiveGroup:
         except (RuntimeError, TimeoutError) as error:
             self.abort()
             reason = str(error) or f"a member did not connect in {timeout_s:.1f} s"
-            raise TransientError(f"the broadcast in the group {self._name} failed: {reason}") from error
+            raise TransientError(f"the broadcast in the group {self.name} failed: {reason}") from error
 
     def _connect(self, backend: _Backend, tensor: Tensor, timeout_s: float) -> None:
         """The first broadcast: NCCL's members connect in it, without a deadline of its own, and one may be dead by now.
@@ -141,11 +141,6 @@ class CollectiveGroup:
 
         in_time(connect, timeout_s + _GRACE_S, "connect-group", self._left_behind)
         self._connects = False
-
-    @property
-    def name(self) -> str:
-        """The unique name of the group."""
-        return self._name
 
     @property
     def aborted(self) -> bool:

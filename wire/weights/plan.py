@@ -39,7 +39,6 @@ def make_snapshot(
     dtype: torch.dtype,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     into: Sequence[Tensor] = (),
-    algorithm: str = "",
 ) -> Snapshot:
     """Does what `snapshot_groups` does, for tensors that travel as they are, all in `dtype`.
 
@@ -49,7 +48,7 @@ def make_snapshot(
         known = ", ".join(map(dtype_name, _TRAINED))
         raise ContractError("bad_dtype", f"weights cannot travel as {dtype}, only as {known}")
     groups = (plain_group(name, tensor, dtype) for name, tensor in _untied(named))
-    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into, algorithm=algorithm)
+    return snapshot_groups(groups, bucket_bytes=bucket_bytes, into=into)
 
 
 def snapshot_groups(
@@ -93,13 +92,6 @@ def join_groups(groups: Iterable[WeightGroup], *, bucket_bytes: int = DEFAULT_BU
     for part in partition(groups, bucket_bytes):
         for _ in gather([tensor for group in part for tensor in group.sources], part[0].dtype):
             pass
-
-
-def join_snapshot(
-    named: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype, bucket_bytes: int = DEFAULT_BUCKET_BYTES
-) -> None:
-    """Does what `join_groups` does, where the first rank is in `make_snapshot`."""
-    join_groups((plain_group(name, tensor, dtype) for name, tensor in _untied(named)), bucket_bytes=bucket_bytes)
 
 
 def allocate(plan: common_pb2.WeightPlan, device: torch.device | str) -> list[Tensor]:

@@ -1,18 +1,12 @@
-"""Plays one episode of a program at the endpoint: serves it the policy, waits for its end, and takes its reward.
-
-As with other environments, an end that says nothing of the policy makes the rollout abstain; a limit does not. Nothing
-that the program does ends more than its episode.
-"""
+"""Plays one episode of a program at the endpoint: serves it the policy, waits for its end, and takes its reward."""
 
 import secrets
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from headrace.services.environment import metrics
 from headrace.services.environment.agent.calls import PolicyCalls
@@ -20,22 +14,21 @@ from headrace.services.environment.agent.endpoint import endpoint_app
 from headrace.services.environment.agent.process import AgentProcess
 from headrace.services.environment.agent.record import record_of
 from headrace.services.environment.agent.rewards import reward_of
-from headrace.services.environment.child.errors import ChildDiedError, EnvironmentFailedError
-from headrace.services.environment.child.process import ChildProcess
-from headrace.services.environment.player.ends import end_of, unless_failed
+from headrace.services.environment.child.errors import EnvironmentFailedError
+from headrace.services.environment.player.ends import unless_failed
 from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.state import EpisodeState, rollout_of
+from headrace.services.environment.player.player import ChildT, Player
+from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.conversation import ConversationRenderer
-from headrace.wire.contracts import FinishReason, Header, PromptGroup, Rollout, Sampling, rollout_id
+from headrace.wire.contracts import FinishReason, Header, PromptGroup, Sampling
 from headrace.wire.http import serve_socket
 
 BEYOND_S = 60.0
 """A call of the sandbox may outlast the episode by so much: the episode's own deadline comes first and says more."""
-ChildT = TypeVar("ChildT", bound=ChildProcess)
 
 
-class ProgramPlayer(ABC, Generic[ChildT]):
+class ProgramPlayer(Player[ChildT]):
     """Plays episodes of programs that call the policy at an endpoint, with one model."""
 
     def __init__(
@@ -46,47 +39,29 @@ class ProgramPlayer(ABC, Generic[ChildT]):
         begun: Callable[[str, int, Counter[str]], None],
     ) -> None:
         """`begun` is given each episode's name, its turns, and how many of them began a segment, by reason."""
-        self._renderer, self._turns, self._limits, self._begun = renderer, turns, limits, begun
+        super().__init__(renderer, turns, limits)
+        self._begun = begun
 
-    async def play(
-        self,
-        child: ChildT,
-        prompt: PromptGroup,
-        header: Header,
-        index: int,
-        *,
-        last: bool = True,
-        state: EpisodeState | None = None,
-    ) -> Rollout:
-        """Plays rollout `index` of a group in `child`; `state` is kept up to date meanwhile.
-
-        Raises ContractError for a turn that no replica can sample; ChildDiedError if the program or its sandbox is
-        killed in an episode that is not the `last` attempt.
-        """
-        state = state or EpisodeState(rollout_id=rollout_id(header.group_id, index))
+    async def _to_its_end(
+        self, child: ChildT, prompt: PromptGroup, header: Header, index: int, state: EpisodeState
+    ) -> FinishReason:
         state.wait("environment", "the program")
-        begin = time.monotonic()
         calls = PolicyCalls(self._renderer, self._turns, self._limits, prompt, header, index, state)
+        sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
         try:
-            sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
-            playing = self._to_its_end(child, calls, prompt, sampling, state)
-            reason, error = await end_of(playing, child, state, self._limits)
-        except ChildDiedError as died:
-            if not last:
-                raise
-            reason, error = FinishReason.ENVIRONMENT_ERROR, str(died)
+            return await self._run(child, calls, prompt, sampling, state)
+        except EnvironmentFailedError:
+            await child.kill()  # It may have broken what it shares with further episodes.
+            raise
         finally:
             await calls.flights.close()
-        metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
-        metrics.EPISODES.labels(reason.value).inc()
-        self._take(calls, state)
-        return rollout_of(state, reason, error)
+            self._take(calls, state)
 
     @abstractmethod
-    async def _to_its_end(
+    async def _run(
         self, child: ChildT, calls: PolicyCalls, prompt: PromptGroup, sampling: Sampling, state: EpisodeState
     ) -> FinishReason:
-        """Plays to the program's own end. Raises EpisodeEndedError, EnvironmentFailedError, ChildDiedError."""
+        """Plays to the program's own end, as `_to_its_end` does."""
 
     @asynccontextmanager
     async def _serving(self, calls: PolicyCalls, key: str, sampling: Sampling, socket: Path) -> AsyncIterator[None]:
@@ -109,7 +84,7 @@ class ProgramPlayer(ABC, Generic[ChildT]):
 class AgentPlayer(ProgramPlayer[AgentProcess]):
     """Plays episodes of the user's own program, each in a new sandbox."""
 
-    async def _to_its_end(
+    async def _run(
         self, child: AgentProcess, calls: PolicyCalls, prompt: PromptGroup, sampling: Sampling, state: EpisodeState
     ) -> FinishReason:
         assert prompt.environment is not None

@@ -1,11 +1,10 @@
-"""The sandbox of one episode's program as its worker sees it, and the slots in which episodes are played."""
+"""The sandbox of one episode's program as its worker sees it."""
 
 import asyncio
 import base64
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,6 @@ from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.errors import ChildDiedError
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.child.sandbox import child_variables
-from headrace.services.environment.child.starts import ChildStarts
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.own_code import files_in
@@ -51,6 +49,8 @@ class AgentConfig:
 
 class AgentProcess(ChildProcess):
     """A sandbox in which one program is run, and its reward command after it."""
+
+    once = True
 
     def __init__(self, config: ChildConfig, agent: AgentConfig) -> None:
         self._socket = TemporaryDirectory(prefix="headrace-policy-", ignore_cleanup_errors=True)
@@ -135,37 +135,6 @@ class AgentProcess(ChildProcess):
             await self.kill()
             raise ChildDiedError(f"{command[0]} was ended by signal {-status}; {words}")
         return status
-
-
-class AgentPool:
-    """At most `slots` sandboxes, a new one for each episode. On one event loop only."""
-
-    def __init__(self, config: ChildConfig, agent: AgentConfig, slots: int) -> None:
-        self._config, self._agent = config, agent
-        self._free = asyncio.Semaphore(slots)
-        self._children: set[AgentProcess] = set()
-        self._starts = ChildStarts()
-
-    @asynccontextmanager
-    async def child(self) -> AsyncIterator[AgentProcess]:
-        """A sandbox for one episode, with its files; the wait for a free slot is the caller's to bound.
-
-        Raises ConfigError if there is no command or no sandbox, EnvironmentFailedError if it is not ready in time.
-        """
-        async with self._free:
-            made = AgentProcess(self._config, self._agent)
-            self._children.add(made)
-            try:
-                async with self._starts.turn:
-                    await self._starts.start(made)
-                yield made
-            finally:
-                await made.kill()
-                self._children.discard(made)
-
-    async def close(self) -> None:
-        """Kills all sandboxes."""
-        await asyncio.gather(*(one.kill() for one in self._children))
 
 
 def withheld_from(command: Sequence[str], source: Path | None) -> list[str]:

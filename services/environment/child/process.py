@@ -43,6 +43,9 @@ _END_S = 1.0
 class ChildProcess(Child):
     """One process. Used by one episode at a time."""
 
+    once = False
+    """Whether it plays one episode alone."""
+
     def __init__(self, config: ChildConfig) -> None:
         super().__init__("the environment's process", most_bytes=config.max_frame_bytes)
         self._config = config

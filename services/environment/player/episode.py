@@ -1,8 +1,4 @@
-"""Plays one episode: what the policy says goes to the environment, what comes back goes to the policy, until an end.
-
-An end that says nothing of the policy (an error of the environment, a deadline) makes the rollout abstain; a limit does
-not. Nothing that the environment does ends more than its episode.
-"""
+"""Plays one episode: what the policy says goes to the environment, what comes back goes to the policy, until an end."""
 
 import asyncio
 import json
@@ -20,17 +16,15 @@ from headrace.services.environment.child.errors import (
 )
 from headrace.services.environment.child.frames import EnvironmentStep, Json
 from headrace.services.environment.child.process import ChildProcess
-from headrace.services.environment.player.ends import EpisodeEndedError, end_of
-from headrace.services.environment.player.limits import EpisodeLimits
-from headrace.services.environment.player.state import EpisodeState, rollout_of
+from headrace.services.environment.player.ends import EpisodeEndedError
+from headrace.services.environment.player.player import Player
+from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.player.turns import (
     SampledTurn,
-    TurnClient,
     count_turn,
     note_of,
     sample_request,
 )
-from headrace.services.environment.rendering.conversation import ConversationRenderer
 from headrace.services.environment.rendering.tool_calls import SaidCalls
 from headrace.wire import tracing
 from headrace.wire.contracts import (
@@ -38,49 +32,14 @@ from headrace.wire.contracts import (
     FinishReason,
     Header,
     PromptGroup,
-    Rollout,
-    rollout_id,
 )
 from headrace.wire.errors import DataError
 from headrace.wire.rendering.chat_template import Seen
 from headrace.wire.v1 import rollout_pb2 as pb
 
 
-class EpisodePlayer:
+class EpisodePlayer(Player[ChildProcess]):
     """Plays episodes of one environment with one model."""
-
-    def __init__(self, renderer: ConversationRenderer, turns: TurnClient, limits: EpisodeLimits) -> None:
-        self._renderer, self._turns, self._limits = renderer, turns, limits
-
-    async def play(
-        self,
-        child: ChildProcess,
-        prompt: PromptGroup,
-        header: Header,
-        index: int,
-        *,
-        last: bool = True,
-        state: EpisodeState | None = None,
-    ) -> Rollout:
-        """Plays rollout `index` of a group in `child`; `state`, a new one, is kept up to date meanwhile.
-
-        Raises ContractError for a turn that no replica can sample; ChildDiedError if the child ends in the middle of an
-        episode that is not the `last` attempt.
-        """
-        state = state or EpisodeState(rollout_id=rollout_id(header.group_id, index))
-        state.wait("environment", "the environment to begin")
-        begin = time.monotonic()
-        try:
-            playing = self._to_its_end(child, prompt, header, index, state)
-            reason, error = await end_of(playing, child, state, self._limits)
-        except ChildDiedError as died:
-            if not last:
-                raise
-            lost = state.waits_kind == "tool"
-            reason, error = FinishReason.TOOL_LOST if lost else FinishReason.ENVIRONMENT_ERROR, str(died)
-        metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
-        metrics.EPISODES.labels(reason.value).inc()
-        return rollout_of(state, reason, error)
 
     async def _to_its_end(
         self, child: ChildProcess, prompt: PromptGroup, header: Header, index: int, state: EpisodeState

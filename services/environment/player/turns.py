@@ -24,6 +24,7 @@ from headrace.wire.contracts.codec import FINISH_FROM_PB, SAMPLING, SPAN
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
 from headrace.wire.peers.rpc import call, channel
+from headrace.wire.process.lifecycle import within
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import rollout_pb2 as pb
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
@@ -77,7 +78,7 @@ class TurnClient:
         while True:
             place = self.directory.choose(request.min_version, preferred=preferred)
             if place is None:
-                await self._pause()
+                await within(self.directory.next_change(), _LOOK_S)  # Or until one that is avoided may be asked again.
                 continue
             try:
                 with _counted(place):
@@ -118,14 +119,6 @@ class TurnClient:
         """Closes all channels."""
         for one in self._channels.values():
             await one.close()
-
-    async def _pause(self) -> None:
-        """Until the next list, or until a replica that is avoided may be asked again."""
-        try:
-            async with asyncio.timeout(_LOOK_S):
-                await self.directory.next_change()
-        except TimeoutError:
-            return
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:

@@ -34,12 +34,8 @@ class FamilyRenderer:
     def __init__(self, name: str, family: "Renderer", tokenizer: "PreTrainedTokenizerBase") -> None:
         """Raises ConfigError for a tokenizer without a chat template: there is nothing to compare the family with."""
         self._name, self._family, self._template = name, family, ChatTemplate(tokenizer)
-        self._stops = tuple(int(one) for one in family.get_stop_token_ids())
-
-    @property
-    def stop_token_ids(self) -> tuple[int, ...]:
+        self.stop_token_ids = tuple(int(one) for one in family.get_stop_token_ids())
         """Tokens that end a turn of the family."""
-        return self._stops
 
     def check(self, tools: Sequence[Json]) -> None:
         """Renders short conversations, those with `tools` if there are any. Raises ConfigError at a difference."""

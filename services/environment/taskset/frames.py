@@ -1,6 +1,21 @@
-"""What a process of a taskset answers: the end of an agent's run, and rows. Pure."""
+"""What a process of a taskset is given, and what it answers: the end of an agent's run, and rows. Pure."""
+
+from dataclasses import dataclass
 
 from typing_extensions import TypedDict
+
+from headrace.services.environment.child.frames import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksetConfig:
+    """What is played, and how."""
+
+    taskset: str
+    options: Json
+    harness: str
+    max_turns: int
+    context_length: int
 
 
 class PlayedTrace(TypedDict):

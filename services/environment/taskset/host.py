@@ -26,8 +26,9 @@ from headrace.services.environment.agent.requests import MODEL
 from headrace.services.environment.child.errors import ResultError
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, place_of
+from headrace.services.environment.taskset.frames import TasksetConfig
 from headrace.services.environment.taskset.harness import read_scripts
-from headrace.services.environment.taskset.loading import Asked, LoadedTaskset, load
+from headrace.services.environment.taskset.loading import LoadedTaskset, load
 from headrace.services.environment.taskset.played import played_trace
 from headrace.services.environment.taskset.toolsets import bound_toolset_starts
 from headrace.wire.host.frames import encode, read
@@ -57,7 +58,7 @@ async def main() -> int:
             scripts = read_scripts(asked.harness_folder)
             if scripts is None:
                 raise LoadError(f"{asked.harness_folder} has no scripts of the harness")
-            loaded = load(_asked(asked), scripts)
+            loaded = load(TasksetConfig(**asked.given), asked.path, scripts)
             port = await _served(stack, loaded, asked)
         except LoadError as error:
             await loop.sock_sendall(link, encode({"refused": str(error)}))
@@ -76,17 +77,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--given", type=json.loads, required=True)
+    parser.add_argument("--path", type=Path)
     parser.add_argument("--socket", default="")
     parser.add_argument("--harness-folder", type=Path, required=True)
     parser.add_argument("--memory-mib", type=int, default=0)
     parser.add_argument("--cpu-s", type=float, default=0.0)
     return parser.parse_args()
-
-
-def _asked(asked: argparse.Namespace) -> Asked:
-    given = asked.given
-    path = Path(given["path"]) if given["path"] else None
-    return Asked(**{**given, "path": path})
 
 
 async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked: argparse.Namespace) -> int:

@@ -14,19 +14,8 @@ from verifiers.v1.utils.loaders import environment_class, harness_class
 
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, place_of
+from headrace.services.environment.taskset.frames import TasksetConfig
 from headrace.services.environment.taskset.harness import HarnessScripts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is played, and how."""
-
-    taskset: str
-    options: Json
-    harness: str
-    path: Path | None
-    max_turns: int
-    context_length: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,12 +40,12 @@ class LoadedTaskset:
         return kind(data.model_validate({key: columns[key] for key in known}), taskset.config.task)
 
 
-def load(asked: Asked, scripts: HarnessScripts) -> LoadedTaskset:
-    """Imports the taskset, and builds its environment. Raises LoadError."""
-    if asked.path is not None:
-        sys.path.append(str(asked.path))
+def load(asked: TasksetConfig, path: Path | None, scripts: HarnessScripts) -> LoadedTaskset:
+    """Imports the taskset, which may be a module below `path`, and builds its environment. Raises LoadError."""
+    if path is not None:
+        sys.path.append(str(path))
         # Servers of tools are processes of their own, which find their modules by it.
-        found = [os.environ.get("PYTHONPATH", ""), str(asked.path)]
+        found = [os.environ.get("PYTHONPATH", ""), str(path)]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
     SubprocessRuntime.scripts_dir = str(scripts.folder / "scripts")
     # The package syncs a script with uv unless it has its interpreter: there is no network to sync it from here.
@@ -76,7 +65,7 @@ def load(asked: Asked, scripts: HarnessScripts) -> LoadedTaskset:
     return LoadedTaskset(env=env)
 
 
-def _environment(asked: Asked) -> vf.Env:
+def _environment(asked: TasksetConfig) -> vf.Env:
     own = environment_class(asked.taskset)
     if not issubclass(own, SingleAgentEnv):
         raise LoadError(

@@ -9,7 +9,7 @@ from headrace.services.environment.player.ends import EpisodeEndedError, unless_
 from headrace.services.environment.player.state import EpisodeState
 from headrace.services.environment.taskset.frames import PlayedTrace
 from headrace.services.environment.taskset.process import TasksetProcess
-from headrace.wire.contracts import EnvironmentReward, FinishReason, Header, PromptGroup, Rollout, Sampling
+from headrace.wire.contracts import EnvironmentReward, FinishReason, PromptGroup, Sampling
 
 _BY_A_LIMIT = ("ProviderError", "HarnessError", "InterceptionError")
 """What a refused call of the policy becomes; an error of the taskset's own code says something else."""
@@ -20,23 +20,7 @@ _TURNS = "max_turns"
 class TasksetPlayer(ProgramPlayer[TasksetProcess]):
     """Plays episodes of one taskset with one model."""
 
-    async def play(
-        self,
-        child: TasksetProcess,
-        prompt: PromptGroup,
-        header: Header,
-        index: int,
-        *,
-        last: bool = True,
-        state: EpisodeState | None = None,
-    ) -> Rollout:
-        """As any program's; the process plays further episodes, unless this one may have broken what they share."""
-        rollout = await super().play(child, prompt, header, index, last=last, state=state)
-        if child.once or rollout.finish_reason is FinishReason.ENVIRONMENT_ERROR:
-            await child.kill()
-        return rollout
-
-    async def _to_its_end(
+    async def _run(
         self, child: TasksetProcess, calls: PolicyCalls, prompt: PromptGroup, sampling: Sampling, state: EpisodeState
     ) -> FinishReason:
         assert prompt.environment is not None

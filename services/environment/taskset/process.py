@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.process import ChildProcess
-from headrace.services.environment.taskset.frames import PlayedTrace
+from headrace.services.environment.taskset.frames import PlayedTrace, TasksetConfig
 from headrace.services.environment.taskset.harness import HarnessChoice, ready_scripts
 from headrace.wire.contracts import Sampling
 
@@ -31,17 +31,6 @@ _PROBE: Json = {
         },
     },
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TasksetConfig:
-    """What is played, and how."""
-
-    taskset: str
-    options: Json
-    harness: str
-    max_turns: int
-    context_length: int
 
 
 class TasksetProcess(ChildProcess):
@@ -65,15 +54,8 @@ class TasksetProcess(ChildProcess):
         asked = self._taskset
         choice = HarnessChoice(name=asked.harness, taskset=asked.taskset, path=self._config.path)
         scripts = await ready_scripts(choice)
-        given = {
-            "taskset": asked.taskset,
-            "options": asked.options,
-            "harness": asked.harness,
-            "path": str(self._config.path or ""),
-            "max_turns": asked.max_turns,
-            "context_length": asked.context_length,
-        }
-        words = [sys.executable, "-P", "-m", _HOST, "--given", json.dumps(given)]
+        words = [sys.executable, "-P", "-m", _HOST, "--given", json.dumps(asdict(asked))]
+        words += ["--path", str(self._config.path)] if self._config.path is not None else []
         words += ["--harness-folder", str(scripts.folder), "--socket", str(self.socket) if self._plays else ""]
         words += ["--memory-mib", str(self._config.memory_mib), "--cpu-s", str(self._config.cpu_s)]
         # Each is seen where it lies: without bubblewrap there is no other place.
@@ -82,13 +64,9 @@ class TasksetProcess(ChildProcess):
             self._config, main=tuple(words), mounts=tuple((folder, str(folder)) for folder in folders)
         )
         await super().start()
+        self.once = bool(self.hello.get("executes_code"))  # The policy runs code of its own in the sandbox.
         # Those of a taskset are known in its episodes alone: this one is what a renderer is compared by.
         self.tools = [_PROBE]
-
-    @property
-    def once(self) -> bool:
-        """Whether it plays one episode alone: the policy has run code of its own in its sandbox."""
-        return bool(self.hello.get("executes_code"))
 
     async def play(self, task: Json, sampling: Sampling, *, timeout_s: float) -> PlayedTrace:
         """Plays a task to its end. Raises as the calls of every child do."""

@@ -14,7 +14,7 @@ from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows
 from headrace.services.orchestrator.dashboard.readers.records import RunLog
 from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import Resync, StepMetrics
-from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus, StreamStatus, TrainerStatus
+from headrace.wire.api.status import EvaluationRow, RunStatus
 from headrace.wire.errors import HeadraceError
 from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.telemetry.logs import get_logger
@@ -36,26 +36,6 @@ class RunSource(Protocol):
 
     def status(self) -> RunStatus:
         """The whole run in one object."""
-        ...
-
-    def state(self) -> str:
-        """The state of the run, as in `status`; the same holds for the methods below."""
-        ...
-
-    def evals(self) -> tuple[EvaluationRow, ...]:
-        """All evaluations so far."""
-        ...
-
-    def replicas(self) -> tuple[ReplicaStatus, ...]:
-        """Replicas with a live lease."""
-        ...
-
-    def trainer(self) -> TrainerStatus:
-        """The trainer's state, what it waits for, and its metrics."""
-        ...
-
-    def streams(self) -> dict[str, StreamStatus]:
-        """Stream name -> its entry counts."""
         ...
 
     def publications(self) -> tuple[PublicationTimeline, ...]:

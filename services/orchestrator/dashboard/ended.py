@@ -12,13 +12,10 @@ from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import (
     Credit,
-    EvaluationRow,
     GroupCounts,
     OperatorStatus,
-    ReplicaStatus,
     RunProgress,
     RunStatus,
-    StreamStatus,
     TrainerStatus,
 )
 from headrace.wire.errors import ConfigError
@@ -64,45 +61,24 @@ class EndedRun:
             max_steps=self._max_steps(step),
             version=step,
             incarnation=int(last.get("incarnation", 0)),
-            eval=self.evals(),
+            eval=self._files.evals.all,
             evaluating="",
             waiting_for="",
             credit=Credit(issued=self._groups.open, limit=0),
             groups=self._groups,
-            trainer=self.trainer(),
-            replicas=self.replicas(),
-            streams=self.streams(),
+            trainer=TrainerStatus(
+                state="finished" if state == "finished" else "absent",
+                waiting_for="",
+                waiting_share=float(last.get("wait_batch_share", 0.0)),
+                metrics=last,
+            ),
+            replicas=(),
+            streams={},
             publication=None,
         )
         run = run_identity(self._files.run_dir, str(self._run.get("id", "run")), self._files.log.began)
         operator = OperatorStatus(paused=False, stopping=False, checkpoint_asked=False, draining=())
         return whole_status(progress, run, operator)
-
-    def state(self) -> str:
-        """Implements `RunSource.state`: `finished` or `stopped`."""
-        return self._state(int(self._last()["step"]))
-
-    def evals(self) -> tuple[EvaluationRow, ...]:
-        """Implements `RunSource.evals` from `evals.jsonl`."""
-        return self._files.evals.all
-
-    def replicas(self) -> tuple[ReplicaStatus, ...]:
-        """Implements `RunSource.replicas`: none is alive."""
-        return ()
-
-    def trainer(self) -> TrainerStatus:
-        """Implements `RunSource.trainer` with the metrics of the last step."""
-        last = self._last()
-        return TrainerStatus(
-            state="finished" if self.state() == "finished" else "absent",
-            waiting_for="",
-            waiting_share=float(last.get("wait_batch_share", 0.0)),
-            metrics=last,
-        )
-
-    def streams(self) -> dict[str, StreamStatus]:
-        """Implements `RunSource.streams`: empty, since nothing polls the broker."""
-        return {}
 
     def publications(self) -> tuple[PublicationTimeline, ...]:
         """Implements `RunSource.publications` from the event logs."""

@@ -8,7 +8,7 @@ from headrace.services.orchestrator.publication.coordinator import PublicationCo
 from headrace.services.orchestrator.state.operator import Operator
 from headrace.services.orchestrator.status import Status
 from headrace.wire.api.fleet import PublicationTimeline
-from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus, StreamStatus, TrainerStatus
+from headrace.wire.api.status import RunStatus
 
 
 class LiveRun:
@@ -33,26 +33,6 @@ class LiveRun:
         """Implements `RunSource.status`: adds run, operator requests, time and bottleneck to `Status.view`."""
         run = run_identity(self._run_dir, self._run_id, self._log.began)
         return whole_status(self._status.view(), run, self._operator.view())
-
-    def evals(self) -> tuple[EvaluationRow, ...]:
-        """Implements `RunSource.evals`."""
-        return self._status.evals()
-
-    def replicas(self) -> tuple[ReplicaStatus, ...]:
-        """Implements `RunSource.replicas`."""
-        return self._status.replicas()
-
-    def trainer(self) -> TrainerStatus:
-        """Implements `RunSource.trainer`."""
-        return self._status.trainer()
-
-    def state(self) -> str:
-        """Implements `RunSource.state`."""
-        return self._status.state
-
-    def streams(self) -> dict[str, StreamStatus]:
-        """Implements `RunSource.streams`: as of the last housekeeping pass."""
-        return self._status.streams_view()
 
     def publications(self) -> tuple[PublicationTimeline, ...]:
         """Implements `RunSource.publications`: those in progress first, then those of the event log."""

@@ -121,7 +121,7 @@ class ChatRoutes:
         busy = orchestrator_pb2.REPLICA_STATE_UPDATING
         return min(
             serving,
-            key=lambda one: (one.state == busy, self._asked[one.replica_id], one.in_flight_groups, one.replica_id),
+            key=lambda one: (one.state == busy, self._asked[one.replica_id], one.beat.in_flight_groups, one.replica_id),
             default=None,
         )
 

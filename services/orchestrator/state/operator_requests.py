@@ -20,34 +20,26 @@ class OperatorRequests:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._paused = bool(store.get_int("operator_paused"))
-        self._stopping = bool(store.get_int("operator_stopping"))
+        self.paused = bool(store.get_int("operator_paused"))
+        """An operator has paused the issuing of prompts."""
+        self.stopping = bool(store.get_int("operator_stopping"))
+        """The trainer is to finish its step, write a checkpoint and exit."""
         self._asked = store.get_int("operator_checkpoint_asked")
         self._done = store.get_int("operator_checkpoint_done")
-        self._is_inherited = self._stopping
+        self._is_inherited = self.stopping
         self._drained: dict[str, str] = json.loads(store.get("operator_drained_boots") or b"{}")
         self._away_since: dict[str, float] = {}
-        metrics.PAUSED.set(self._paused)
-
-    @property
-    def paused(self) -> bool:
-        """An operator has paused the issuing of prompts."""
-        return self._paused
-
-    @property
-    def stopping(self) -> bool:
-        """The trainer is to finish its step, write a checkpoint and exit."""
-        return self._stopping
+        metrics.PAUSED.set(self.paused)
 
     @property
     def is_inherited(self) -> bool:
         """The stop was requested before this process was restarted: the trainer may know of it."""
-        return self._stopping and self._is_inherited
+        return self.stopping and self._is_inherited
 
     @property
     def holds(self) -> bool:
         """No new prompt is issued, because of a pause or a stop."""
-        return self._paused or self._stopping
+        return self.paused or self.stopping
 
     @property
     def checkpoint(self) -> int:
@@ -61,7 +53,7 @@ class OperatorRequests:
 
     def pause(self, paused: bool) -> None:
         """Pauses or resumes the issuing of prompts."""
-        self._paused = paused
+        self.paused = paused
         self._store.set_int("operator_paused", paused)
         metrics.PAUSED.set(paused)
 
@@ -72,7 +64,7 @@ class OperatorRequests:
     def stop_with(self, stopping: bool, values: Mapping[str, bytes | int]) -> None:
         """Like `stop`; writes further store `values` in the same transaction."""
         self._store.set_all({**values, "operator_stopping": stopping})
-        self._stopping, self._is_inherited = stopping, False
+        self.stopping, self._is_inherited = stopping, False
 
     def ask_checkpoint(self) -> None:
         """Requests a checkpoint, unless one is pending."""

@@ -42,22 +42,15 @@ class Replica:
     state: int
     version: PolicyVersion
     seen: float
-    in_flight_groups: int = 0
-    in_flight_rollouts: int = 0
-    waiting_share: float = 0.0
-    waiting_for: str = ""
+    beat: pb.HeartbeatRequest = field(default_factory=pb.HeartbeatRequest)
+    """Its last report."""
     waiting_since: float = 0.0
-    """When it first reported `waiting_for`."""
-    generated_tokens: int = 0
+    """When it first reported what it waits for."""
     tokens_per_second: float = 0.0
-    speed: float = 0.0
-    """Tokens per second of one rollout; 0 = not known yet."""
     dtype: str = ""
     routes: common_pb2.Routes = field(default_factory=common_pb2.Routes)
     groups: frozenset[int] = frozenset()
     """Indices of the training groups that it generates."""
-    free_rows: int = 0
-    """Turns of episodes that it could sample beside what it does."""
     missed: int = 0
     """Publications missed since the last commit."""
     changed_at: float = -math.inf
@@ -135,7 +128,7 @@ class Registry:
         if known is None or known.boot_id != beat.boot_id:
             return False
         seconds = now - known.seen
-        tokens = beat.generated_tokens - known.generated_tokens
+        tokens = beat.generated_tokens - known.beat.generated_tokens
         rate = tokens / seconds if seconds > 0 and tokens >= 0 else 0.0
         state: int = beat.state
         version = VERSION.from_pb(beat.version)
@@ -146,15 +139,9 @@ class Registry:
             state=state,
             version=version,
             seen=now,
-            in_flight_groups=beat.in_flight_groups,
-            in_flight_rollouts=beat.in_flight_rollouts,
-            waiting_share=beat.waiting_share,
-            waiting_for=beat.waiting_for,
-            waiting_since=known.waiting_since if beat.waiting_for == known.waiting_for else now,
-            generated_tokens=beat.generated_tokens,
-            speed=beat.speed,
+            beat=beat,
+            waiting_since=known.waiting_since if beat.waiting_for == known.beat.waiting_for else now,
             groups=frozenset(beat.groups),
-            free_rows=beat.free_rows,
             tokens_per_second=0.5 * known.tokens_per_second + 0.5 * rate,
         )
         return True
@@ -229,9 +216,9 @@ class Registry:
         Equal shares would make all replicas wait for the slowest. A replica without a measured speed counts as average.
         """
         producing = [one for one in self.alive(now) if one.state in PRODUCING and one.replica_id not in without]
-        known = [replica.speed for replica in producing if replica.speed > 0]
+        known = [replica.beat.speed for replica in producing if replica.beat.speed > 0]
         mean = sum(known) / len(known) if known else 1.0
-        speeds = {replica.replica_id: replica.speed or mean for replica in producing}
+        speeds = {replica.replica_id: replica.beat.speed or mean for replica in producing}
         return speeds.get(replica_id, 0.0) / sum(speeds.values()) if speeds else 0.0
 
     def places(self, now: float, *, without: Set[str] = frozenset()) -> pb.ReplicaList:
@@ -242,7 +229,7 @@ class Registry:
                     replica_id=one.replica_id,
                     address=one.address,
                     version=VERSION.to_pb(one.version),
-                    free_rows=one.free_rows,
+                    free_rows=one.beat.free_rows,
                     takes=one.state == pb.REPLICA_STATE_SERVING and one.replica_id not in without,
                 )
                 for one in self.alive(now)

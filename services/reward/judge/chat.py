@@ -22,17 +22,7 @@ class ChatJudge:
         """Raises ConfigError for an endpoint that cannot work or must not be called."""
         self._options, self._form, self._name = options, form, context.component
         self._timeout_s = context.timeout_s
-        self.endpoint = Endpoint(
-            options.url,
-            context=context,
-            what="judge",
-            attempt_s=options.attempt_s,
-            deadline_s=options.deadline_s,
-            retries=options.retries,
-            concurrency=options.concurrency,
-            api_key_file=options.api_key_file,
-            ca_file=options.ca_file,
-        )
+        self.endpoint = Endpoint(**options.endpoint, context=context, what="judge")
         self.cost = Cost(context.component, options.price_in, options.price_out)
 
     def errand(self) -> RequestBudget:

@@ -19,7 +19,7 @@ class JudgeScorer(Scorer):
     def __init__(self, options: ChatOptions, context: Context, form: Mapping[str, Allowed]) -> None:
         """`form`: that of a verdict. Raises ConfigError for an endpoint that cannot work or must not be called."""
         self._chat = ChatJudge(options, context, form)
-        self._canaries = CanaryWatch(context.component, options.canaries_every, options.canary_above)
+        self.canaries = CanaryWatch(context.component, options.canaries_every, options.canary_above)
 
     @property
     def cost(self) -> Cost:
@@ -29,12 +29,7 @@ class JudgeScorer(Scorer):
     @property
     def alarm(self) -> str | None:
         """For people: canaries have fooled the judge. None = all is well."""
-        return self._canaries.alarm
-
-    @property
-    def canaries(self) -> CanaryWatch:
-        """The watch over its canaries."""
-        return self._canaries
+        return self.canaries.alarm
 
     async def load(self) -> None:
         """Looks at the endpoint's address; raises ConfigError."""
@@ -42,5 +37,5 @@ class JudgeScorer(Scorer):
 
     async def close(self) -> None:
         """Drops the canary and the connections."""
-        await self._canaries.close()
+        await self.canaries.close()
         await self._chat.endpoint.close()

@@ -15,13 +15,15 @@ from headrace.services.reward.judge.prompts import PAIRWISE, Instructions, as_re
 from headrace.services.reward.judge.settings import PairwiseOptions
 from headrace.services.reward.judge.single import version_of
 from headrace.services.reward.judge.verdicts import Allowed
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 
 _POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 
 
 class PairwiseJudge(JudgeScorer):
     """Win shares in 0..1 within a group, or against the reference answer."""
+
+    Options = PairwiseOptions
 
     def __init__(self, options: PairwiseOptions, context: Context) -> None:
         self._options, self._name = options, context.component
@@ -89,7 +91,7 @@ class PairwiseJudge(JudgeScorer):
         found = await self._compare(sample, reference, errand)
         if isinstance(found, str):
             return Verdict.failure(found)
-        self._canaries.judged(sample, functools.partial(self._meets, rival=reference))
+        self.canaries.judged(sample, functools.partial(self._meets, rival=reference))
         words = {1.0: "better than", 0.5: "as good as", 0.0: "worse than"}
         unasked = sample.completion == reference
         return Verdict(value=found, reason=f"{words[found]} the reference", unasked=unasked)
@@ -136,7 +138,7 @@ class PairwiseJudge(JudgeScorer):
         rival = self._reference(best) or best.completion
         for sample, verdict in zip(samples, verdicts, strict=True):
             if verdict.value is not None:
-                self._canaries.judged(sample, functools.partial(self._meets, rival=rival))
+                self.canaries.judged(sample, functools.partial(self._meets, rival=rival))
 
     def _reference(self, sample: Sample) -> str | None:
         found = sample.columns.get(self._options.reference)
@@ -145,8 +147,3 @@ class PairwiseJudge(JudgeScorer):
 
 def _are_equal(samples: Sequence[Sample], pair: tuple[int, int]) -> bool:
     return samples[pair[0]].completion == samples[pair[1]].completion
-
-
-def build(options: Mapping[str, object], context: Context) -> Scorer:
-    """Builds the judge; sends no request yet. Raises ConfigError."""
-    return PairwiseJudge(context.options(PairwiseOptions, options), context)

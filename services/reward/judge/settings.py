@@ -5,22 +5,16 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.wire.config.settings import Table
+from headrace.services.reward.endpoint.settings import EndpointOptions
 
 _OURS = {"model", "messages", "n", "stream", "response_format", "temperature", "max_tokens"}
 
 
-class ChatOptions(Table):
+class ChatOptions(EndpointOptions):
     """What all judges share: the endpoint, its limits and its price."""
 
-    url: str
-    """Base URL as OpenAI's clients take it, e.g. `https://api.openai.com/v1`."""
     model: str = Field(min_length=1)
     """As the endpoint calls it."""
-    api_key_file: Path | None = None
-    """A file that holds the key alone."""
-    ca_file: Path | None = None
-    """Certificates to trust in place of the public ones."""
     criteria: str = ""
     """What makes an answer good; empty = correct and complete."""
     template: str = ""
@@ -39,15 +33,6 @@ class ChatOptions(Table):
     """How the endpoint is asked to hold to the form; the verdict is checked strictly whatever it is."""
     block_chars: int = Field(16_000, ge=100)
     """Longest block (prompt, reference, answer); of longer ones head and tail are shown."""
-    concurrency: int = Field(16, ge=1)
-    """Requests in flight."""
-    deadline_s: float | None = Field(None, gt=0)
-    """For one verdict with all its tries, from its turn on; none = the rubric's `timeout_s`, which is for all verdicts
-    of a group together."""
-    attempt_s: float | None = Field(None, gt=0)
-    """For one try; none = half of the deadline."""
-    retries: int = Field(3, ge=0)
-    """Further tries of a request that was not answered."""
     reasks: int = Field(1, ge=0)
     """Further requests where the verdict was malformed."""
     canaries_every: int = Field(64, ge=0)

@@ -11,7 +11,7 @@ from headrace.services.reward.judge.prompts import SINGLE, Instructions, as_read
 from headrace.services.reward.judge.settings import ChatOptions, JudgeOptions
 from headrace.services.reward.judge.untrusted import neutral
 from headrace.services.reward.judge.verdicts import Allowed
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 
 _LONGEST = 200
 """Characters of the judge's reasoning that a verdict keeps."""
@@ -19,6 +19,8 @@ _LONGEST = 200
 
 class Judge(JudgeScorer):
     """Grades on a scale, mapped to 0..1; malformed verdicts and failed requests abstain."""
+
+    Options = JudgeOptions
 
     def __init__(self, options: JudgeOptions, context: Context) -> None:
         self._options = options
@@ -42,7 +44,7 @@ class Judge(JudgeScorer):
         if len(grades) * 2 <= len(votes):
             failures = [vote for vote in votes if isinstance(vote, str)]
             return Verdict.failure(failures[0])
-        self._canaries.judged(sample, self._grade_canary)
+        self.canaries.judged(sample, self._grade_canary)
         middle = statistics.median(grade for grade, _ in grades)
         first, last = self._options.scale
         nearest = min(grades, key=lambda vote: abs(vote[0] - middle))
@@ -74,11 +76,6 @@ class Judge(JudgeScorer):
     def _mapped(self, grade: float) -> float:
         first, last = self._options.scale
         return (grade - first) / (last - first)
-
-
-def build(options: Mapping[str, object], context: Context) -> Scorer:
-    """Builds the judge; sends no request yet. Raises ConfigError."""
-    return Judge(context.options(JudgeOptions, options), context)
 
 
 def version_of(kind: str, options: ChatOptions, instructions: Instructions, *more: object) -> str:

@@ -23,20 +23,20 @@ BUILT_IN: dict[str, str] = {
     "json_schema": "headrace.services.reward.scorers.json.scorer:build",
     "math": "headrace.services.reward.scorers.math.scorer:build",
     "code": "headrace.services.reward.scorers.code.scorer:build",
-    "reward_model": "headrace.services.reward.scorers.models.reward_model:build",
-    "reward_endpoint": "headrace.services.reward.scorers.models.reward_endpoint:build",
-    "judge": "headrace.services.reward.judge.single:build",
-    "pairwise_judge": "headrace.services.reward.judge.pairwise:build",
-    "discriminator": "headrace.services.reward.scorers.models.discriminator:build",
+    "reward_model": "headrace.services.reward.scorers.models.reward_model:RewardModel",
+    "reward_endpoint": "headrace.services.reward.scorers.models.reward_endpoint:RewardEndpoint",
+    "judge": "headrace.services.reward.judge.single:Judge",
+    "pairwise_judge": "headrace.services.reward.judge.pairwise:PairwiseJudge",
+    "discriminator": "headrace.services.reward.scorers.models.discriminator:DiscriminatorScorer",
 }
-"""Name -> `module:build`."""
+"""Name -> `module:build`, or a scorer's class with its `Options`."""
 USER = {
-    "": "headrace.services.reward.user.plain:build",
-    "trl": "headrace.services.reward.user.trl:build",
-    "verl": "headrace.services.reward.user.verl:build",
+    "": "headrace.services.reward.user.plain:PlainScorer",
+    "trl": "headrace.services.reward.user.trl:TrlScorer",
+    "verl": "headrace.services.reward.user.verl:VerlScorer",
     "verifiers": "headrace.services.reward.user.verifiers:build",
 }
-"""Prefix of the user's own scorers -> `module:build`, which takes the rest of the name first."""
+"""Prefix of the user's own scorers -> what makes them, which takes the rest of the name first."""
 
 
 def build_scorer(name: str, options: Mapping[str, object], context: Context) -> Scorer:
@@ -46,7 +46,8 @@ def build_scorer(name: str, options: Mapping[str, object], context: Context) -> 
 
 def _find(name: str) -> Build:
     if name in BUILT_IN:
-        return cast(Build, _attribute(BUILT_IN[name]))
+        found = _attribute(BUILT_IN[name])
+        return cast(Build, found if not isinstance(found, type) else functools.partial(_made, found))
     prefix, colon, rest = name.partition(":")
     if colon:
         is_known = prefix in USER
@@ -56,6 +57,10 @@ def _find(name: str) -> Build:
     known = ", ".join(BUILT_IN)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {known}, ensemble, or your own module:function"
     raise ConfigError(f"no scorer {name!r}; {hint}")
+
+
+def _made(kind: Any, options: Mapping[str, object], context: Context) -> Scorer:
+    return cast(Scorer, kind(context.options(kind.Options, options), context))
 
 
 def _attribute(target: str) -> Any:

@@ -2,18 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.user.messages import messages_of
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, refused, verdict
 
 _MESSAGES = "messages"
 """Argument that gets all messages of the conversation, unless the data has such a column."""
 _PROMISED: list[object] = []
-
-
-def build(target: str, options: Mapping[str, object], context: Context) -> Scorer:
-    """The scorer of `target`; its options are the function's own keywords."""
-    return PlainScorer(target, options, context)
 
 
 class PlainScorer(UserScorer):

@@ -9,17 +9,12 @@ from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.user.messages import chat_of
 from headrace.services.reward.user.scorer import PROMPT_MESSAGES, Call, UserScorer, by_group, verdict
 
 _OURS = frozenset({"prompts", "completions", "completion_ids", "log_extra", "log_metric"})
 _NEVER_A_COLUMN = frozenset({"prompt", "completion", PROMPT_MESSAGES}) | _OURS
-
-
-def build(target: str, options: Mapping[str, object], context: Context) -> Scorer:
-    """The scorer of `target`; its options are further keywords of the function."""
-    return TrlScorer(target, options, context)
 
 
 class TrlScorer(UserScorer):

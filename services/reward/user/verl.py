@@ -14,20 +14,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.user.scorer import Call, UserScorer, by_group, refused, verdict
 
 _ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
 _MANY = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 
 
-def build(target: str, options: Mapping[str, object], context: Context) -> Scorer:
-    """The scorer of `target`; its options are verl's `reward_kwargs`."""
-    return VerlScorer(target, options, context)
-
-
 class VerlScorer(UserScorer):
-    """One call a sample, or one a group for the batch form."""
+    """One call a sample, or one a group for the batch form; the options are verl's `reward_kwargs`."""
 
     def __init__(self, target: str, options: Mapping[str, object], context: Context) -> None:
         super().__init__("headrace.services.reward.user.child.verl:serve", {"target": target}, context)

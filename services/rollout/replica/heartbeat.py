@@ -14,10 +14,10 @@ from headrace.services.rollout.replica.states import ReplicaState
 from headrace.services.rollout.service import WIRE_STATES
 from headrace.wire.access.roles import Role
 from headrace.wire.contracts.codec import VERSION
-from headrace.wire.errors import HeadraceError, WaitTimeoutError
+from headrace.wire.errors import HeadraceError
 from headrace.wire.peers.outage import Outage
 from headrace.wire.peers.rpc import call, channel
-from headrace.wire.process.lifecycle import wait_for
+from headrace.wire.process.lifecycle import within
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -74,7 +74,7 @@ class Heartbeat:
             try:
                 await self.beat()
                 self._outage.over()
-                await self._pause()
+                await within(self._gate.changed.wait(), self._interval_s)
             except HeadraceError as error:
                 self._registered = False
                 self._outage.failed(error)
@@ -128,12 +128,6 @@ class Heartbeat:
         self._registered = True
         self._gate.changed.set()
         log.info("registered", replica_id=who.replica_id, address=who.address)
-
-    async def _pause(self) -> None:
-        try:
-            await wait_for(self._gate.changed.wait(), self._interval_s, "a change of state")
-        except WaitTimeoutError:
-            return
 
     def _report(self) -> pb.HeartbeatRequest:
         stats = self._engine.stats()

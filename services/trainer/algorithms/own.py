@@ -89,9 +89,15 @@ def _check(target: str, name: str, value: object, tokens: int, *, finite: bool =
     found = _check_shape(target, name, value, tokens)
     if not found.is_floating_point():
         raise ConfigError(f"{target}: {name} has dtype {found.dtype}, must be a float")
-    if finite and not bool(found.isfinite().all()):
-        place = int((~found.isfinite()).nonzero()[0, 0])
-        raise ConfigError(f"{target}: {name} is {float(found[place])} at token {place}, must be finite")
+    if finite:
+        check_finite(target, name, found)
+
+
+def check_finite(target: str, name: str, values: Tensor) -> None:
+    """Raises ConfigError naming the first of the values [tokens] that is not finite."""
+    if not bool(values.isfinite().all()):
+        place = int((~values.isfinite()).nonzero()[0, 0])
+        raise ConfigError(f"{target}: {name} is {float(values[place])} at token {place}, must be finite")
 
 
 def _check_shape(target: str, name: str, value: object, tokens: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import Estimate, PolicyLoss, PolicyTokens, Signals
+from headrace.services.trainer.algorithms.own import check_finite
 from headrace.services.trainer.algorithms.parts import Need
 from headrace.wire.errors import ConfigError
 
@@ -54,12 +55,8 @@ def check_loss(target: str, policy_loss: Callable[[PolicyTokens], PolicyLoss], s
 
 def _check_gradient(target: str, policy_loss: Callable[[PolicyTokens], PolicyLoss], tokens: PolicyTokens) -> None:
     made = policy_loss(tokens)
-    for name, values in (("per_token", made.per_token), ("kl", made.kl)):
-        if not bool(values.isfinite().all()):
-            place = int((~values.isfinite()).nonzero()[0, 0])
-            raise ConfigError(
-                f"{target}: PolicyLoss.{name} is {float(values.detach()[place])} at token {place}, must be finite"
-            )
+    check_finite(target, "PolicyLoss.per_token", made.per_token.detach())
+    check_finite(target, "PolicyLoss.kl", made.kl.detach())
     if made.clipped.dtype != torch.bool:
         raise ConfigError(f"{target}: PolicyLoss.clipped has dtype {made.clipped.dtype}, must be torch.bool")
     if not made.per_token.requires_grad:
@@ -67,12 +64,7 @@ def _check_gradient(target: str, policy_loss: Callable[[PolicyTokens], PolicyLos
     (gradient,) = torch.autograd.grad(made.per_token.sum(), tokens.logprobs, allow_unused=True, materialize_grads=True)
     if len(gradient) and not bool(gradient.any()):
         raise ConfigError(f"{target}: the gradient of PolicyLoss.per_token to tokens.logprobs is 0 at every token")
-    if not bool(gradient.isfinite().all()):
-        place = int((~gradient.isfinite()).nonzero()[0, 0])
-        raise ConfigError(
-            f"{target}: the gradient of PolicyLoss.per_token to tokens.logprobs is {float(gradient[place])} at token "
-            f"{place}, must be finite"
-        )
+    check_finite(target, "the gradient of PolicyLoss.per_token to tokens.logprobs", gradient)
 
 
 def made_lengths(shape: BatchShape) -> Tensor:

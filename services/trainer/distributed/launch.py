@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Self
@@ -244,15 +244,3 @@ class RankProcesses:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if code > 0 else 1)
-
-
-def assemble_ranks(
-    size: int, place: RankTopology, *, device: torch.device, timeout_s: float, grouped: bool = False
-) -> Ranks:
-    """Makes this process one of `size` ranks of one machine; the first one starts the others.
-
-    Call it in the main thread. No collective waits longer than `timeout_s`. Raises TransientError when a rank does not
-    come in time.
-    """
-    options = LaunchOptions(device=device, timeout_s=timeout_s, grouped=grouped)
-    return RankProcesses(replace(place, ranks=size), options).join()

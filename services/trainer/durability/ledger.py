@@ -86,7 +86,7 @@ class Ledger:
         """`stale`: see `run.stale`. With `dynamic_sampling`, at most `discard_limit` batches' worth of groups are
         discarded for one batch.
         """
-        self._batch_groups = batch_groups
+        self.batch_groups = batch_groups
         self._max_staleness = max_staleness
         self._stale = stale
         self._dynamic_sampling = dynamic_sampling
@@ -99,11 +99,6 @@ class Ledger:
         """All indices below have a fate."""
         for fate in fates:
             self.end(fate)
-
-    @property
-    def batch_groups(self) -> int:
-        """Groups of a batch."""
-        return self._batch_groups
 
     @property
     def is_ordered(self) -> bool:
@@ -175,8 +170,8 @@ class Ledger:
             else:
                 dropped.append((group, reason))
         ended = {group.group_index for group, _ in dropped}
-        batch = self._lowest(fit, ended) if self.is_ordered else fit[: self._batch_groups]
-        if len(batch) < self._batch_groups:
+        batch = self._lowest(fit, ended) if self.is_ordered else fit[: self.batch_groups]
+        if len(batch) < self.batch_groups:
             self._check_discarded(version)
             return Choice(batch=None, dropped=tuple(dropped))
         return Choice(batch=tuple(sorted(batch, key=lambda group: group.group_index)), dropped=tuple(dropped))
@@ -186,13 +181,13 @@ class Ledger:
         return [index for index in self._next_indices(set()) if index not in self._ready]
 
     def _check_discarded(self, version: int) -> None:
-        limit = self._discard_limit * self._batch_groups
+        limit = self._discard_limit * self.batch_groups
         if self.discarded <= limit:
             return
         scores = ", ".join(f"{count} of {score:g}" for score, count in Counter(self._discarded).most_common(3))
         raise DynamicSamplingError(
             f"for step {version + 1}, {self.discarded} groups were discarded, the limit is {limit} "
-            f"(algorithm.discard_limit = {self._discard_limit} batches of {self._batch_groups} groups); {self.ready} "
+            f"(algorithm.discard_limit = {self._discard_limit} batches of {self.batch_groups} groups); {self.ready} "
             f"were kept. In each of them all rollouts had one score: {scores}. Ways out: easier prompts where it is "
             "low, harder ones where it is high, a larger batch.group_size or rollout.sampling.temperature, a reward of "
             "more than two values, or algorithm.dynamic_sampling = false"
@@ -217,7 +212,7 @@ class Ledger:
         """The `batch_groups` lowest indices without a fate, were those of `ended` to end now."""
         indices: list[int] = []
         index = self.frontier
-        while len(indices) < self._batch_groups:
+        while len(indices) < self.batch_groups:
             if index not in self._fates and index not in ended:
                 indices.append(index)
             index += 1

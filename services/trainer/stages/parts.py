@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from headrace.services.trainer.backends.choice import make_backend
 from headrace.services.trainer.backends.frozen import Frozen, make_frozen
 from headrace.services.trainer.backends.load_order import shards_over, whole_models
 from headrace.services.trainer.backends.options import BackendOptions
+from headrace.services.trainer.config.stage import StageSettings, StageTable
 from headrace.services.trainer.discriminator.discriminator import DiscriminatorTrainer
 from headrace.services.trainer.discriminator.examples import read_references
 from headrace.services.trainer.distributed.collectives import Ranks
@@ -20,11 +22,12 @@ from headrace.services.trainer.durability.staleness import most_lag
 from headrace.services.trainer.learner.learner import Learner
 from headrace.services.trainer.model.loading import load_policy, load_value_model
 from headrace.services.trainer.model.lora import adapter_config
+from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.model.optimizers import OptimizerOptions
 from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.index_check import check_published
 from headrace.services.trainer.publication.publisher import Publisher
-from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.settings import TrainerSettings, TrainerTable
 from headrace.services.trainer.stages.own_functions import load_algorithm
 from headrace.services.trainer.stages.ptx import read_ptx
 from headrace.services.trainer.step.inputs import StepConfig
@@ -50,7 +53,7 @@ _NOT_IN_WEIGHTS = (
 )
 
 
-def prepare_torch(settings: TrainerSettings, device: torch.device) -> None:
+def prepare_torch(settings: TrainerSettings | StageSettings, device: torch.device) -> None:
     """Sets threads, seed and share of the GPU."""
     torch.set_num_threads(settings.run.threads)
     torch.manual_seed(settings.run.seed)
@@ -71,30 +74,39 @@ def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) 
     config = step_config(settings)
     shards = shards_over(settings, ranks)
     with whole_models(ranks, settings.model.path, sharded=shards is not None):
-        policy = load_policy(
-            settings.model.path,
-            device=str(device),
-            forward_dtype=getattr(torch, settings.model.dtype),
-            gradient_checkpointing=table.gradient_checkpointing,
-            lora=settings.model.lora,
-            fp32_head=settings.model.fp32_head,
-            ranks=shards,
-        )
+        policy = load_trained_policy(settings, device, shards)
     check_published(policy, settings.model.path)
     return Learner(
         settings,
         config,
-        make_backend(policy, ranks, device, backend_options(settings, weight_decay=table.weight_decay)),
+        make_backend(policy, ranks, device, backend_options(settings, table, weight_decay=table.weight_decay)),
         critic=_load_critic(settings, ranks, device) if algorithm.needs_critic else None,
         reference=_load_reference(settings, ranks, device) if _wants_copy(settings) else None,
         discriminator=_load_discriminator(settings, ranks, device) if settings.discriminator.every else None,
     )
 
 
-def backend_options(settings: TrainerSettings, *, weight_decay: float) -> BackendOptions:
-    """Backend and optimizer options from the settings."""
+def load_trained_policy(
+    settings: TrainerSettings | StageSettings, device: torch.device, shards: Ranks | None
+) -> Policy:
+    """The policy that is trained, whole or, with `shards`, this rank's part."""
+    return load_policy(
+        settings.model.path,
+        device=str(device),
+        forward_dtype=getattr(torch, settings.model.dtype),
+        gradient_checkpointing=settings.trainer.gradient_checkpointing,
+        lora=settings.model.lora,
+        fp32_head=settings.model.fp32_head,
+        ranks=shards,
+    )
+
+
+def backend_options(
+    settings: TrainerSettings | StageSettings, own: TrainerTable | StageTable, *, weight_decay: float
+) -> BackendOptions:
+    """Options of the backend from `[trainer]`, with AdamW's own values from the table of the stage."""
     table = settings.trainer
-    optimizer = OptimizerOptions(name=table.optimizer, betas=table.betas, eps=table.eps, weight_decay=weight_decay)
+    optimizer = OptimizerOptions(name=table.optimizer, betas=own.betas, eps=own.eps, weight_decay=weight_decay)
     return BackendOptions(
         name=table.backend,
         zero_stage=table.zero_stage,
@@ -133,7 +145,7 @@ def _value_backend(
             gradient_checkpointing=settings.trainer.gradient_checkpointing,
             ranks=shards,
         )
-    return make_backend(model, ranks, device, backend_options(settings, weight_decay=weight_decay))
+    return make_backend(model, ranks, device, backend_options(settings, settings.trainer, weight_decay=weight_decay))
 
 
 def _wants_copy(settings: TrainerSettings) -> bool:
@@ -207,6 +219,11 @@ def config_digest(settings: TrainerSettings) -> str:
     paths = (("model", "path"), ("algorithm", "path"), ("algorithm", "ptx_data"))
     for table, key in (*paths, ("critic", "path"), ("discriminator", "path")):
         values.get(table, {}).pop(key, None)
-    for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
+    return digest_of(values, _NOT_IN_WEIGHTS)
+
+
+def digest_of(values: dict[str, Any], left_out: Sequence[str]) -> str:
+    """Hex sha256 of the tables, without deadlines and those keys of `[trainer]` that are `left_out`."""
+    for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in left_out]:
         del values["trainer"][key]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.services.trainer import metrics
-from headrace.services.trainer.trackers.tracker import Tracker
+from headrace.services.trainer.trackers.tracker import Kind, Tracker
+from headrace.wire.host.regular_file import read_object
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.evals import VERSION
 from headrace.wire.rundir.jsonl import Record, number_of, parse
@@ -28,8 +29,8 @@ class Feed:
     """A growing file of lines. `key` names the field with a line's number."""
 
     path: Path
+    kind: Kind
     key: str
-    log: Callable[[int, Mapping[str, float], float], None]
     offset: int
     """Lines before it are done."""
 
@@ -58,10 +59,10 @@ class Delivery:
         run = RunPaths(folder.parent)
         self._name, self._tracker, self._config, self._look_s = name, tracker, config, look_s
         self._file = folder / f"{name}.json"
-        known = _read(self._file)
+        known: dict[str, Any] = {**read_object(self._file)}  # Without it all lines are handed over again.
         self._run = str(known.get("run", ""))
-        self._steps = Feed(run.metrics, STEP, tracker.log, int(known.get("metrics", 0)))
-        self._evals = Feed(run.evals, VERSION, tracker.log_eval, int(known.get("evals", 0)))
+        self._steps = Feed(run.metrics, "train", STEP, int(known.get("metrics", 0)))
+        self._evals = Feed(run.evals, "eval", VERSION, int(known.get("evals", 0)))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0
@@ -118,7 +119,8 @@ class Delivery:
         number = record.get(feed.key)
         if type(number) is not int:
             return True
-        if self._call(lambda: feed.log(number, _numbers(record), number_of(record.get(TIME)) or 0.0)):
+        at = number_of(record.get(TIME)) or 0.0
+        if self._call(lambda: self._tracker.log(feed.kind, number, _numbers(record), at)):
             return True
         if self._failures < _TRIES:
             return False
@@ -147,15 +149,6 @@ class Delivery:
         values = {"run": self._run, "metrics": self._steps.offset, "evals": self._evals.offset}
         # Without it all lines are handed over again.
         atomic.write_text(self._file, json.dumps(values) + "\n", durable=False)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Reads the stored progress; empty if there is none or it is damaged: then all lines are handed over again."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _numbers(record: Record) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from headrace.services.trainer.trackers.tracker import TrackedRun
+from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
 
 _LONGEST = 500
 """Characters of a parameter's value."""
@@ -35,13 +35,14 @@ class ToMlflow:
         self._log_config(config)
         return self._run
 
-    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """Logs a batch of `train/` metrics."""
-        self._log_metrics("train", step, numbers, at)
+    def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """Logs a batch of `train/` or `eval/` metrics."""
+        from mlflow.entities import Metric
 
-    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """Logs a batch of `eval/` metrics, with the version as step."""
-        self._log_metrics("eval", version, numbers, at)
+        self._client.log_batch(
+            self._run,
+            metrics=[Metric(f"{kind}/{name}", value, int(at * 1000), step) for name, value in numbers.items()],
+        )
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Sets the tags `headrace.receipt` and `headrace.receipt_step`."""
@@ -51,14 +52,6 @@ class ToMlflow:
     def finish(self) -> None:
         """Marks the run as finished."""
         self._client.set_terminated(self._run, "FINISHED")
-
-    def _log_metrics(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
-        from mlflow.entities import Metric
-
-        self._client.log_batch(
-            self._run,
-            metrics=[Metric(f"{kind}/{name}", value, int(at * 1000), step) for name, value in numbers.items()],
-        )
 
     def _log_config(self, config: Mapping[str, object]) -> None:
         from mlflow.entities import Param

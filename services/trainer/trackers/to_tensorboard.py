@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from headrace.services.trainer.trackers.tracker import TrackedRun
+from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
 
 _FLUSH_S = 5
 
@@ -25,13 +25,10 @@ class ToTensorBoard:
             self._writer.add_text("config", f"```\n{json.dumps(config, indent=1)}\n```", 0)
         return previous or str(self._folder)
 
-    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """Writes `train/` scalars."""
-        self._write("train", step, numbers, at)
-
-    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """Writes `eval/` scalars, with the version as step."""
-        self._write("eval", version, numbers, at)
+    def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """Writes `train/` or `eval/` scalars."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(f"{kind}/{name}", value, step, walltime=at or None)
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Writes the text `receipt` at that step."""
@@ -40,7 +37,3 @@ class ToTensorBoard:
     def finish(self) -> None:
         """Closes the event file."""
         self._writer.close()
-
-    def _write(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
-        for name, value in numbers.items():
-            self._writer.add_scalar(f"{kind}/{name}", value, step, walltime=at or None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headrace.services.trainer.trackers.tracker import TrackedRun
+from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
 
 
 class ToTrackio:
@@ -28,13 +28,9 @@ class ToTrackio:
         )
         return str(self._run.name)
 
-    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """Logs `train/` numbers."""
-        self._run.log({f"train/{name}": value for name, value in numbers.items()}, step=step)
-
-    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """Logs `eval/` numbers, with the version as step."""
-        self._run.log({f"eval/{name}": value for name, value in numbers.items()}, step=version)
+    def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """Logs `train/` or `eval/` numbers."""
+        self._run.log({f"{kind}/{name}": value for name, value in numbers.items()}, step=step)
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Logs the text `receipt` at that step."""

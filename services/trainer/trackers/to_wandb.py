@@ -3,7 +3,9 @@
 import secrets
 from collections.abc import Mapping
 
-from headrace.services.trainer.trackers.tracker import TrackedRun
+from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
+
+_AXES: Mapping[Kind, str] = {"train": "step", "eval": "version"}
 
 
 class ToWandb:
@@ -36,18 +38,14 @@ class ToWandb:
             config=dict(config),
             settings=settings,
         )
-        for kind, axis in (("train", "step"), ("eval", "version")):
+        for kind, axis in _AXES.items():
             self._run.define_metric(f"{kind}/{axis}", hidden=True)
             self._run.define_metric(f"{kind}/*", step_metric=f"{kind}/{axis}")
         return run
 
-    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """Logs `train/` numbers on the axis `train/step`."""
-        self._run.log({f"train/{name}": value for name, value in numbers.items()} | {"train/step": step})
-
-    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """Logs `eval/` numbers on the axis `eval/version`."""
-        self._run.log({f"eval/{name}": value for name, value in numbers.items()} | {"eval/version": version})
+    def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """Logs `train/` or `eval/` numbers on the axis `train/step` or `eval/version`."""
+        self._run.log({f"{kind}/{name}": value for name, value in numbers.items()} | {f"{kind}/{_AXES[kind]}": step})
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Writes `receipt` and `receipt_step` into the run's summary."""

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from headrace.services.trainer.config.trackers import TrackersTable
+
+Kind = Literal["train", "eval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +31,11 @@ class Tracker(Protocol):
         """Opens the tracker's run, or reopens `previous` (empty = none); returns its identifier for a later life."""
         ...
 
-    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """Takes the numbers of an optimizer step."""
-        ...
+    def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
+        """Takes the numbers of an optimizer step (`train`), or of an evaluation of a version (`eval`).
 
-    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        """Takes the numbers of an evaluation of the held-out prompts; steps after `version` may have come before."""
+        Steps after that version may have come before its evaluation.
+        """
         ...
 
     def log_receipt(self, step: int, receipt: str) -> None:

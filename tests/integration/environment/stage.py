@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.model.tiny_models import END, Shape, bpe_tokenizer, write_model
 from headrace.services.environment.agent.player import AgentPlayer
-from headrace.services.environment.agent.process import AgentConfig, AgentPool
+from headrace.services.environment.agent.process import AgentConfig, AgentProcess
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
 from headrace.services.environment.player.episode import EpisodePlayer
@@ -21,8 +21,9 @@ from headrace.services.environment.player.limits import EpisodeLimits
 from headrace.services.environment.player.replicas import ReplicaDirectory
 from headrace.services.environment.player.turns import TurnClient
 from headrace.services.environment.rendering.choice import conversation_renderer
+from headrace.services.environment.taskset.frames import TasksetConfig
 from headrace.services.environment.taskset.player import TasksetPlayer
-from headrace.services.environment.taskset.process import TasksetConfig, TasksetProcess
+from headrace.services.environment.taskset.process import TasksetProcess
 from headrace.services.rollout.service import SERVICE_NAME
 from headrace.wire.contracts import (
     EnvironmentTask,
@@ -164,7 +165,7 @@ async def stage(
             EpisodePlayer(made_renderer, turns, bounds),
         )
     else:
-        found.pool = AgentPool(replace(CONFIG, **{"network": False, **config}), agent, slots)
+        found.pool = ChildPool(lambda: AgentProcess(replace(CONFIG, **{"network": False, **config}), agent), slots)
         found.player = AgentPlayer(made_renderer, turns, bounds, lambda *told: found.begun.append(told))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(found.pool.close)

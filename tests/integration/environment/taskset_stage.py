@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from headrace.services.environment.taskset.process import TasksetConfig
+from headrace.services.environment.taskset.frames import TasksetConfig
 from headrace.wire.contracts import Rollout
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests.integration.environment.stage import stage

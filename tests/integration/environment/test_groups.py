@@ -19,11 +19,11 @@ from headrace.wire.contracts import DropReason, FinishReason, Message, RolloutGr
 from headrace.wire.process.users_code import FIRST_GROUPS
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import HandBack, Worker
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
 from tests.integration.environment.stage import Stage, played, stage
+from tests.memory_broker import MemoryBroker
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.timeout(400)

@@ -17,10 +17,10 @@ from headrace.wire.contracts.codec import GROUP
 from headrace.wire.errors import TransientError
 from headrace.wire.peers.rpc import call, channel, serve
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import Worker
 from headrace.wire.v1 import reward_pb2, reward_pb2_grpc
 from tests import builders
+from tests.memory_broker import MemoryBroker
 from tests.reward_scorers import install, rubrics, scripted
 
 ENDS = [StreamName.SCORED, StreamName.EVALUATED]

@@ -34,7 +34,6 @@ from headrace.wire.peers.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import Worker
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import (
@@ -42,6 +41,7 @@ from headrace.wire.v1.orchestrator_pb2_grpc import (
     add_OrchestratorServiceServicer_to_server,
 )
 from tests import builders
+from tests.memory_broker import MemoryBroker
 from tests.waiting import until_async
 
 VERSION = PolicyVersion(incarnation=1, version=0)

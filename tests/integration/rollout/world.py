@@ -33,11 +33,11 @@ from headrace.wire.contracts import (
 from headrace.wire.peers.rpc import call, channel, serve
 from headrace.wire.process.lifecycle import Shutdown
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, message_pb2, orchestrator_pb2_grpc, rollout_pb2
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from headrace.wire.weights import CollectiveGroup, Snapshot, make_snapshot, open_store
+from tests.memory_broker import MemoryBroker
 from tests.rollout_models import make_model, random_prompts, reference_logprobs, save_folder
 from tests.waiting import until_async
 

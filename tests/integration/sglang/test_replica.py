@@ -16,11 +16,11 @@ from headrace.services.rollout.text import TextDecoder
 from headrace.wire.peers.rpc import channel, serve
 from headrace.wire.process.lifecycle import Shutdown
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, rollout_pb2
 from headrace.wire.v1.rollout_pb2_grpc import RolloutServiceStub
 from headrace.wire.weights import Snapshot, save_weights
 from tests.integration.rollout.world import CANARY, Listener, World, outcomes
+from tests.memory_broker import MemoryBroker
 from tests.rollout_models import SPECIAL, make_model, reference_logprobs
 from tests.sglang import Server, Trainer, attached, expected_checksums, take
 from tests.waiting import until_async

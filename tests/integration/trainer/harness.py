@@ -176,8 +176,8 @@ def one_life(values, stop_at, staleness, points, orchestrator):
     """What a trainer process does here; its streams begin empty each time, as after the loss of the broker."""
     from headrace.services.trainer.distributed.stop import StopSignal
     from headrace.services.trainer.stages.rl import RlStage
-    from headrace.wire.streams.memory import MemoryBroker
     from headrace.wire.telemetry.logs import configure_logging
+    from tests.memory_broker import MemoryBroker
 
     with (Path(values["run_dir"]).parent / "trainer.log").open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())

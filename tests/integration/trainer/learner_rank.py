@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import save_file
 
 from headrace.services.trainer.distributed.collectives import Ranks
-from headrace.services.trainer.distributed.launch import assemble_ranks
 from headrace.services.trainer.distributed.topology import read_place
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import load_learner
 from headrace.wire.process.entry import end_process
+from tests.ranks import assemble_ranks
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.discriminator.test_discriminator import with_reference
 

@@ -19,13 +19,13 @@ from headrace.services.trainer.backends.choice import make_backend
 from headrace.services.trainer.backends.frozen import make_frozen
 from headrace.services.trainer.backends.load_order import whole_models
 from headrace.services.trainer.backends.options import BackendOptions
-from headrace.services.trainer.distributed.launch import assemble_ranks
 from headrace.services.trainer.distributed.topology import read_place
 from headrace.services.trainer.model import deferred, loading
 from headrace.services.trainer.model.loading import load_policy, load_value_model
 from headrace.services.trainer.model.weight_sources import UndeferrableError
 from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
+from tests.ranks import assemble_ranks
 
 CPU = torch.device("cpu")
 FSDP2 = BackendOptions(name="fsdp2")

@@ -2,5 +2,4 @@
 
 import transformers.models.qwen3.modeling_qwen3  # noqa: F401
 
-import headrace.services.trainer.stages.rl
-import headrace.wire.streams.memory  # noqa: F401
+import tests.memory_broker  # noqa: F401

@@ -9,9 +9,9 @@ import psutil
 import torch
 from torch import distributed as dist
 
-from headrace.services.trainer.distributed.launch import assemble_ranks
 from headrace.services.trainer.distributed.topology import read_place
 from headrace.services.trainer.learner.commands import Commands
+from tests.ranks import assemble_ranks
 
 SIZE = 3
 

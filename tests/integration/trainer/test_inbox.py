@@ -12,7 +12,7 @@ from headrace.wire.errors import TransientError
 from headrace.wire.journal import DroppedRecord, JournalWriter, read_journal
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
+from tests.memory_broker import MemoryBroker
 from tests.unit.services.trainer.builders import VOCAB, scored_group
 from tests.virtual_time import run_in_own_time
 

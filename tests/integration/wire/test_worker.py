@@ -8,10 +8,10 @@ import pytest
 
 from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, encode
 from headrace.wire.streams import Put, StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import MAX_DELIVERIES, MAX_FAILURES, HandBack, Handler, Worker, bury_puts
 from headrace.wire.v1 import message_pb2
 from tests import builders
+from tests.memory_broker import MemoryBroker
 from tests.virtual_time import run_in_own_time
 
 

@@ -8,7 +8,7 @@ error). What is idempotent is retried by `RedisLink.retry`, with a deadline.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError
@@ -80,14 +80,3 @@ def parse_id(raw: bytes | str) -> tuple[int, int]:
     text = raw.decode() if isinstance(raw, bytes) else raw
     milliseconds, _, sequence = text.partition("-")
     return int(milliseconds), int(sequence or 0)
-
-
-def stream_rows(answer: Any) -> list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
-    """XREADGROUP's answer in one shape, whatever the protocol version."""
-    if not answer:
-        return []
-    return (
-        [(key, rows[0] if rows and isinstance(rows[0], list) else rows) for key, rows in answer.items()]
-        if isinstance(answer, dict)
-        else list(answer)
-    )

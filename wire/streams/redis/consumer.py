@@ -16,7 +16,6 @@ from headrace.wire.streams.redis.client import (
     FIELD,
     MAX_BLOCK_S,
     RedisLink,
-    stream_rows,
 )
 from headrace.wire.streams.redis.pools import BrokerBusyError
 from headrace.wire.streams.redis.settling import SettleBatch
@@ -75,7 +74,7 @@ class RedisConsumer:
             raise TransientError(f"read {self._key}: {error}") from error
         if answer:
             failpoints.reach("stream.read")
-        return [Entry(id=i.decode(), data=f[FIELD]) for _, rows in stream_rows(answer) for i, f in rows]
+        return [Entry(id=i.decode(), data=f[FIELD]) for _, rows in answer or () for i, f in rows]
 
     async def _claim_behind(self, count: int) -> Any:
         """Claims orphans behind many claims that live: XAUTOCLAIM looks at ten times `count` pending entries alone.
@@ -121,7 +120,7 @@ class RedisConsumer:
             except ResponseError as error:
                 await self._recreate(error)
                 return entries
-            rows = [row for _, rows in stream_rows(answer) for row in rows]
+            rows = [row for _, rows in answer or () for row in rows]
             if not rows:
                 return entries
             entries += await self._with_deliveries([row for row in rows if row[1]])

@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from headrace.services.orchestrator.dashboard.readers.rollout_file import Names, RolloutFacts
-
-Positions = NDArray[np.int64]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 SORTS = ("step", "reward", "advantage", "tokens", "version")
 
@@ -30,38 +26,28 @@ class Query:
     """One of `SORTS`; with `-` in descending order. Missing values come last."""
 
 
-def select(facts: RolloutFacts, names: Names, query: Query) -> Positions:
-    """Ascending positions of the rollouts that match, apart from the text condition."""
-    wanted = slice(
-        0 if query.step_from is None else int(np.searchsorted(facts.step, query.step_from, side="left")),
-        len(facts) if query.step_to is None else int(np.searchsorted(facts.step, query.step_to, side="right")),
+def select(facts: pa.Table, query: Query) -> pa.Table:
+    """The rollouts that match, apart from the text condition, in the order of `facts`."""
+    field = pc.field
+    conditions = (
+        (query.step_from, field("step") >= query.step_from),
+        (query.step_to, field("step") <= query.step_to),
+        (query.reward_min, field("reward") >= query.reward_min),
+        (query.reward_max, field("reward") <= query.reward_max),
+        (query.version, (field("min_version") <= query.version) & (field("max_version") >= query.version)),
+        (query.finish, field("finish_reason") == query.finish),
+        (query.replica, field("replica_id") == query.replica),
+        (query.group_index, field("group_index") == query.group_index),
     )
-    part = facts.at(wanted)
-    mask = np.ones(len(part), np.bool_)
-    if query.reward_min is not None:
-        mask &= part.reward >= query.reward_min
-    if query.reward_max is not None:
-        mask &= part.reward <= query.reward_max
-    if query.version is not None:
-        mask &= (part.min_version <= query.version) & (part.max_version >= query.version)
-    if query.finish is not None:
-        mask &= part.finish_reason == names.finish.find(query.finish)
-    if query.replica is not None:
-        mask &= part.replica_id == names.replica.find(query.replica)
-    if query.group_index is not None:
-        mask &= part.group_index == query.group_index
-    return np.flatnonzero(mask) + wanted.start
+    for value, holds in conditions:
+        if value is not None:
+            facts = facts.filter(holds)
+    return facts
 
 
-def arrange(facts: RolloutFacts, positions: Positions, sort: str) -> Positions:
-    """The same positions in the requested order; ties are ordered newest step first, then as in the file."""
-    falling = sort.startswith("-")
+def arrange(facts: pa.Table, sort: str) -> pa.UInt64Array:
+    """Indices of all rows in the requested order; ties are ordered newest step first, then as in the file."""
     name = sort.removeprefix("-")
-    if name == "step" and not falling:
-        return positions
-    newest = positions[np.argsort(-facts.step[positions], kind="stable")]
-    if name == "step":
-        return newest
-    column = facts.max_version if name == "version" else getattr(facts, name)
-    values = column[newest].astype(np.float64)
-    return newest[np.argsort(-values if falling else values, kind="stable")]
+    key = "max_version" if name == "version" else name
+    order = [(key, "descending" if sort.startswith("-") else "ascending"), ("step", "descending")]
+    return pc.sort_indices(facts, sort_keys=order[: 1 if key == "step" else 2])

@@ -1,24 +1,20 @@
 """Index of all trained rollouts of a run; grows with `RUN/rollouts/`, searched and read on threads."""
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite, nan
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.services.orchestrator.dashboard.readers.query import Positions, Query, arrange, select
-from headrace.services.orchestrator.dashboard.readers.rollout_file import (
-    NO_FACTS,
-    Names,
-    RolloutFacts,
-    joined,
-    read_facts,
-)
+from headrace.services.orchestrator.dashboard.readers.query import Query, arrange, select
 from headrace.services.orchestrator.dashboard.readers.texts import Texts
 from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.errors import DataError
@@ -37,6 +33,16 @@ Looked = tuple[int, int]
 
 SHORT = 160
 """Maximum characters of prompt and completion in the list."""
+_INDEXED = rollouts.columns(
+    *("group_index", "rollout_index", "reward", "advantage", "min_version", "max_version"),
+    *("tokens", "finish_reason", "replica_id"),
+)
+_WORDS = pa.dictionary(pa.int32(), pa.string())
+_PLACED = {"step": "int32", "place": "int32", **{name: rollouts.COLUMNS[name] for name in _INDEXED}}
+NO_FACTS = pa.schema(
+    [(name, _WORDS if kind == "string" else pa.type_for_alias(kind)) for name, kind in _PLACED.items()]
+).empty_table()
+"""One row for each rollout, by step, then by its place in the file: what rollouts are filtered and sorted by."""
 _AT_ONCE = 256
 _READ_S = 120.0
 _SEARCH_S = 2.0
@@ -48,14 +54,14 @@ _THREADS = 4
 class Found:
     """Ordered positions in the searched snapshot `facts`; `partial` = not all files have been searched yet."""
 
-    facts: RolloutFacts
-    positions: Positions
+    facts: pa.Table
+    positions: pa.ChunkedArray
     partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    facts: RolloutFacts
+    facts: pa.Table
     stamps: dict[int, Stamp]
     """Step -> stamp of the file that was read."""
     damaged: dict[int, str]
@@ -69,7 +75,6 @@ class RolloutIndex:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.names = Names()
         self.facts = NO_FACTS
         self.damaged: dict[int, str] = {}
         """Step -> why its file is skipped."""
@@ -80,6 +85,10 @@ class RolloutIndex:
         self._looked: Looked = (-1, -1)
         self._orders: OrderedDict[Query, Found] = OrderedDict()
         self._slots = asyncio.Semaphore(_THREADS)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """The words in a column that holds words, sorted."""
+        return tuple(sorted(self.facts.column(name).unique().to_pylist()))
 
     async def look(self) -> bool:
         """Indexes up to `_AT_ONCE` new or replaced files; returns whether more are waiting."""
@@ -114,20 +123,19 @@ class RolloutIndex:
             self._orders.popitem(last=False)
         return found
 
-    async def listed(self, facts: RolloutFacts, positions: Positions) -> list[RolloutRow]:
-        """Rows of the list, in the order of `positions`."""
-        return await self._on_thread(lambda: self._listed(facts, positions), "the rollouts to be read")
+    async def listed(self, found: Found, offset: int = 0, limit: int | None = None) -> list[RolloutRow]:
+        """A page of the list."""
+        rows = found.facts.take(found.positions.slice(offset, limit)).to_pylist()
+        return await self._on_thread(lambda: [self._row(row) for row in rows], "the rollouts to be read")
 
     async def table(self, step: int, group_index: int, columns: tuple[str, ...]) -> pa.Table | None:
         """The rows of one group; None if there is no such group. Raises DataError if the file is damaged."""
-        facts = self.facts
-        start, end = (int(np.searchsorted(facts.step, step, side=side)) for side in ("left", "right"))
-        rows = np.flatnonzero(facts.group_index[start:end] == group_index)
-        if not len(rows):
+        rows = select(self.facts, Query(step_from=step, step_to=step, group_index=group_index))
+        if not rows.num_rows:
             return None
-        path = self._path(step)
-        first, last = int(rows[0]), int(rows[-1]) + 1
-        return await self._on_thread(lambda: rollouts.read(path, columns, (first, last)), "the group to be read")
+        span = (rows["place"][0].as_py(), rows["place"][-1].as_py() + 1)
+        path = rollout_file(self.folder, step)
+        return await self._on_thread(lambda: rollouts.read(path, columns, span), "the group to be read")
 
     async def _on_thread(self, act: Callable[[], T], what: str) -> T:
         async with self._slots:
@@ -148,76 +156,82 @@ class RolloutIndex:
         more = len(new) > _AT_ONCE
         # Newest first: people look at those.
         now = {step: there[step] for step in new[-_AT_ONCE:]}
-        facts, unread = read_facts({step: self._path(step) for step in now}, self.names)
-        damaged = {step: reason for step, reason in unread.items() if self._path(step).exists()}
+        parts, damaged = [NO_FACTS], {}
+        for step in now:
+            path = rollout_file(self.folder, step)
+            try:
+                parts.append(_facts(step, rollouts.read(path, _INDEXED)))
+            except DataError as error:
+                if path.exists():
+                    damaged[step] = str(error)
         gone = [step for step in self._stamps if step not in there]
-        return _Read(facts, now, damaged, gone, more, self._looked if more else looked)
+        return _Read(pa.concat_tables(parts), now, damaged, gone, more, self._looked if more else looked)
 
-    def _path(self, step: int) -> Path:
-        return rollout_file(self.folder, step)
-
-    def _find(self, facts: RolloutFacts, query: Query) -> Found:
-        positions = select(facts, self.names, query)
-        partial = False
+    def _find(self, facts: pa.Table, query: Query) -> Found:
+        rows, partial = select(facts.append_column("at", pa.array(np.arange(len(facts)))), query), False
         if query.text:
-            positions, partial = self._with_text(facts, positions, query.text)
-        return Found(facts, arrange(facts, positions, query.sort), partial)
+            rows, partial = self._with_text(rows, query.text)
+        return Found(facts, rows["at"].take(arrange(rows, query.sort)), partial)
 
-    def _with_text(self, facts: RolloutFacts, positions: Positions, text: str) -> tuple[Positions, bool]:
+    def _with_text(self, rows: pa.Table, text: str) -> tuple[pa.Table, bool]:
         """Searches newest steps first, within a time limit; results are cached for the next call."""
         end = time.monotonic() + _SEARCH_S
-        steps, starts = np.unique(facts.step, return_index=True)
-        mask = np.zeros(len(facts), np.bool_)
+        steps, starts = np.unique(rows["step"].to_numpy(), return_index=True)
+        place = rows["place"].to_numpy()
+        mask = np.zeros(len(place), np.bool_)
         partial = False
-        for step in np.unique(facts.step[positions])[::-1].tolist():
+        for step, part in zip(steps[::-1].tolist(), np.split(np.arange(len(place)), starts[1:])[::-1], strict=False):
             if time.monotonic() > end and not self._texts.knows(text, step):
                 partial = True
                 continue
             hits = self._texts.hits(text, step)
-            start = int(starts[np.searchsorted(steps, step)])
-            mask[start : start + len(hits)] = hits[: len(facts) - start]
-        return positions[mask[positions]], partial
+            # A file that was replaced after it was indexed may be shorter.
+            part = part[place[part] < len(hits)]
+            mask[part] = hits[place[part]]
+        return rows.filter(pa.array(mask)), partial
 
-    def _listed(self, facts: RolloutFacts, positions: Positions) -> list[RolloutRow]:
-        starts = np.searchsorted(facts.step, facts.step[positions], side="left")
-        return [
-            self._row(facts, int(position), int(position - start))
-            for position, start in zip(positions, starts, strict=True)
-        ]
-
-    def _row(self, facts: RolloutFacts, position: int, number: int) -> RolloutRow:
-        step = int(facts.step[position])
-        try:
+    def _row(self, facts: dict[str, object]) -> RolloutRow:
+        step, place = facts["step"], facts.pop("place")
+        assert isinstance(step, int)
+        texts = dict.fromkeys(("prompt", "completion", "group_id"), "")
+        # The file may have been damaged or replaced after it was indexed.
+        with contextlib.suppress(DataError, IndexError):
             said = self._texts.of(step)
-            texts = (said.prompt, said.completion, said.group_id)
-            prompt, completion, group_id = (text[number].as_py() or "" for text in texts)
-        except (DataError, IndexError):
-            prompt = completion = group_id = ""  # The file was damaged or replaced after it was indexed.
-        return RolloutRow(
-            step=step,
-            group_index=int(facts.group_index[position]),
-            group_id=group_id,
-            rollout_index=int(facts.rollout_index[position]),
-            reward=number_or_none(facts.reward[position]),
-            advantage=number_or_none(facts.advantage[position]),
-            finish_reason=self.names.finish.words[facts.finish_reason[position]],
-            tokens=int(facts.tokens[position]),
-            min_version=int(facts.min_version[position]),
-            max_version=int(facts.max_version[position]),
-            replica_id=self.names.replica.words[facts.replica_id[position]],
-            prompt=prompt[:SHORT],
-            completion=completion[:SHORT],
+            texts = {name: said[name][place].as_py() or "" for name in texts}
+        return RolloutRow.model_validate(
+            facts
+            | texts
+            | {name: texts[name][:SHORT] for name in ("prompt", "completion")}
+            | {name: number_or_none(facts[name]) for name in ("reward", "advantage")}
         )
 
 
-def number_or_none(value: float | np.float64 | None) -> float | None:
+def number_or_none(value: object) -> float | None:
     """The value, or None if it is not finite: JSON has no NaN."""
-    return None if value is None or not np.isfinite(value) else float(value)
+    return value if isinstance(value, int | float) and isfinite(value) else None
 
 
-def _with(known: RolloutFacts, replaced: list[int], read: RolloutFacts) -> RolloutFacts:
+def _facts(step: int, table: pa.Table) -> pa.Table:
+    """The indexed columns of a file. Raises DataError if one has another type."""
+    rows, found = table.num_rows, []
+    table = table.append_column("step", pa.array(np.full(rows, step))).append_column("place", pa.array(np.arange(rows)))
+    try:
+        for field in NO_FACTS.schema:
+            is_word = field.type == _WORDS
+            missing = "" if is_word else nan if pa.types.is_floating(field.type) else 0
+            given = table.column(field.name) if field.name in table.column_names else pa.nulls(rows)
+            given = given.cast(pa.string() if is_word else field.type).fill_null(missing)
+            found.append(given.dictionary_encode() if is_word else given)
+        return pa.table(found, schema=NO_FACTS.schema)
+    except pa.ArrowException as error:
+        raise DataError(f"the rollouts of step {step} have columns of other types: {error}") from error
+
+
+def _with(known: pa.Table, replaced: list[int], read: pa.Table) -> pa.Table:
     """Merges the facts by increasing step, without the `replaced` steps; file order within a step."""
     if replaced:
-        known = known.at(~np.isin(known.step, replaced))
-    both = joined((known, read))
-    return both.at(np.argsort(both.step, kind="stable"))
+        known = known.filter(~pc.field("step").isin(replaced))
+    both = pa.concat_tables([known, read])
+    if known.num_rows and read.num_rows and known["step"][-1].as_py() > read["step"][0].as_py():
+        both = both.take(pc.sort_indices(both, sort_keys=[("step", "ascending")]))
+    return both.unify_dictionaries().combine_chunks()

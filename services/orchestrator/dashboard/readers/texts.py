@@ -2,7 +2,6 @@
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,41 +20,33 @@ _PATTERNS = 4
 _COLUMNS = rollouts.columns("prompt", "completion", "group_id")
 
 
-@dataclass(frozen=True, slots=True)
-class FileTexts:
-    """Texts of one file: one entry per rollout."""
-
-    prompt: pa.ChunkedArray
-    completion: pa.ChunkedArray
-    group_id: pa.ChunkedArray
-
-
 class Texts:
     """LRU cache of file texts; the hits of the newest search patterns are cached separately."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._said: OrderedDict[int, FileTexts] = OrderedDict()
+        self._said: OrderedDict[int, pa.Table] = OrderedDict()
         self._bytes = 0
         self._hits: OrderedDict[str, dict[int, Hits]] = OrderedDict()
 
-    def of(self, step: int) -> FileTexts:
-        """The texts of a step's file; raises DataError if it cannot be read."""
+    def of(self, step: int) -> pa.Table:
+        """`prompt`, `completion` and `group_id` of a step's file, a row each; raises DataError if it cannot be read."""
         with self._lock:
             if step in self._said:
                 self._said.move_to_end(step)
                 return self._said[step]
         table = rollouts.read(rollout_file(self._folder, step), _COLUMNS)
-        nothing = pa.chunked_array([pa.array([""] * table.num_rows, pa.string())])
-        said = FileTexts(*(table.column(name) if name in table.column_names else nothing for name in _COLUMNS))
+        for name in _COLUMNS:
+            if name not in table.column_names:
+                table = table.append_column(name, pa.array([""] * table.num_rows, pa.string()))
         with self._lock:
             self._drop(step)
-            self._said[step] = said
-            self._bytes += _size(said)
+            self._said[step] = table
+            self._bytes += table.nbytes
             while self._bytes > _MOST_BYTES and len(self._said) > 1:
                 self._drop(next(iter(self._said)))
-        return said
+        return table
 
     def hits(self, pattern: str, step: int) -> Hits:
         """Which rollouts of a file contain the text in prompt or completion, ignoring case; empty if unreadable."""
@@ -70,7 +61,8 @@ class Texts:
             said = self.of(step)
         except DataError:
             return np.zeros(0, np.bool_)
-        found = [pc.match_substring(text, pattern, ignore_case=True) for text in (said.prompt, said.completion)]
+        texts = (said.column(name) for name in ("prompt", "completion"))
+        found = [pc.match_substring(text, pattern, ignore_case=True) for text in texts]
         hits = np.asarray(pc.or_(*(one.fill_null(False) for one in found)).to_numpy(), np.bool_)
         known[step] = hits
         return hits
@@ -88,10 +80,5 @@ class Texts:
                 known.pop(step, None)
 
     def _drop(self, step: int) -> None:
-        said = self._said.pop(step, None)
-        if said is not None:
-            self._bytes -= _size(said)
-
-
-def _size(said: FileTexts) -> int:
-    return int(said.prompt.nbytes + said.completion.nbytes + said.group_id.nbytes)
+        if (table := self._said.pop(step, None)) is not None:
+            self._bytes -= table.nbytes

@@ -1,6 +1,6 @@
 """Operator actions: `/api/actions/...`. The page asks for confirmation; each action is in the event log."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import FastAPI, Request, Response
@@ -47,29 +47,24 @@ def add_acts(app: FastAPI, operator: Operator | None) -> None:
             raise RequestRefusedError(409, ENDED)
         return operator
 
-    @app.post("/api/actions/pause", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
-    async def post_pause(request: Request) -> Response:
-        """Stops issuing new prompts."""
-        act = await read_body(request, Act)
-        return await said(acting().pause(act.who))
+    def add(name: str, about: str, act_of: Callable[[Operator], Callable[[str], Awaitable[str]]]) -> None:
+        async def post(request: Request) -> Response:
+            act = await read_body(request, Act)
+            return await said(act_of(acting())(act.who))
 
-    @app.post("/api/actions/resume", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
-    async def post_resume(request: Request) -> Response:
-        """Resumes issuing prompts."""
-        act = await read_body(request, Act)
-        return await said(acting().resume(act.who))
+        app.post(
+            f"/api/actions/{name}",
+            name=f"post_{name}",
+            description=about,
+            response_model=Said,
+            responses=ACT,
+            openapi_extra=body_schema(Act),
+        )(post)
 
-    @app.post("/api/actions/checkpoint", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
-    async def post_checkpoint(request: Request) -> Response:
-        """Requests a checkpoint after the trainer's current step."""
-        act = await read_body(request, Act)
-        return await said(acting().checkpoint(act.who))
-
-    @app.post("/api/actions/stop", response_model=Said, responses=ACT, openapi_extra=body_schema(Act))
-    async def post_stop(request: Request) -> Response:
-        """Requests that the trainer finish its step, write a checkpoint and exit."""
-        act = await read_body(request, Act)
-        return await said(acting().stop(act.who))
+    add("pause", "Stops issuing new prompts.", lambda one: one.pause)
+    add("resume", "Resumes issuing prompts.", lambda one: one.resume)
+    add("checkpoint", "Requests a checkpoint after the trainer's current step.", lambda one: one.checkpoint)
+    add("stop", "Requests that the trainer finish its step, write a checkpoint and exit.", lambda one: one.stop)
 
     @app.post("/api/actions/scale", response_model=Said, responses=ACT, openapi_extra=body_schema(Scale))
     async def post_scale(request: Request) -> Response:

@@ -22,16 +22,15 @@ def add_fleet(app: FastAPI, board: Board) -> None:
     @app.get("/api/evals", response_model=list[EvaluationRow], responses=read_refusals(401))
     async def get_evals() -> Response:
         """All evaluations so far."""
-        return answer(board.source.evals())
+        return answer(board.source.status().eval)
 
     @app.get("/api/replicas", response_model=list[ReplicaStatus], responses=read_refusals(401))
     async def get_replicas() -> Response:
         """Replicas with a live lease."""
-        return answer(board.source.replicas())
+        return answer(board.source.status().replicas)
 
     @app.get("/api/fleet", response_model=Fleet, responses=read_refusals(401))
     async def get_fleet() -> Response:
         """Replicas, trainer, and the last publications, newest first."""
-        source = board.source
-        publications = source.publications()[:_PUBLICATIONS]
-        return answer(Fleet(replicas=source.replicas(), trainer=source.trainer(), publications=publications))
+        status, publications = board.source.status(), board.source.publications()[:_PUBLICATIONS]
+        return answer(Fleet(replicas=status.replicas, trainer=status.trainer, publications=publications))

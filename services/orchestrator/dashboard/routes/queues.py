@@ -21,7 +21,7 @@ def add_queues(app: FastAPI, board: Board, dead: DeadLetters | None) -> None:
     @app.get("/api/queues", response_model=QueueList, responses=read_refusals(401))
     async def get_queues() -> Response:
         """The streams as of the last housekeeping pass, about once a second."""
-        streams = board.source.streams()
+        streams = board.source.status().streams
         rows = tuple(_row(name, stream) for name, stream in streams.items())
         return answer(QueueList(streams=rows, dead=streams["dead"].length if "dead" in streams else 0))
 

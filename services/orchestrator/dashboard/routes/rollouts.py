@@ -42,15 +42,15 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
         index = board.files.rollouts
         found = await index.find(wanted)
         damaged = sorted(index.damaged.items())[:_MOST_DAMAGED]
-        rows = await index.listed(found.facts, found.positions[offset : offset + limit])
+        rows = await index.listed(found, offset, limit)
         return answer(
             RolloutPage(
                 total=len(found.positions),
                 rows=tuple(rows),
                 partial=found.partial,
                 reading=index.reading,
-                finish_reasons=tuple(sorted(index.names.finish.words)),
-                replicas=tuple(sorted(index.names.replica.words)),
+                finish_reasons=index.words("finish_reason"),
+                replicas=index.words("replica_id"),
                 damaged=tuple(DamagedStep(step=step, error=words) for step, words in damaged),
             )
         )

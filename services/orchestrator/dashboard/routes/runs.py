@@ -59,7 +59,7 @@ def add_runs(app: FastAPI, board: Board) -> None:
     @app.get("/api/runs", response_model=list[RunRow], responses=read_refusals(401))
     async def get_runs() -> Response:
         """All sibling runs, newest first."""
-        state, now = board.source.state(), time.time()
+        state, now = board.source.status().state, time.time()
 
         def rows() -> list[RunRow]:
             folders = run_folders(run_dir.parent)

@@ -8,7 +8,7 @@ crashes. A new version is loaded beside the old one and takes its place in one s
 import asyncio
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,6 +59,8 @@ class DiscriminatorOptions(ModelOptions):
 
 class DiscriminatorScorer(Scorer):
     """Follows the trainer's versions."""
+
+    Options = DiscriminatorOptions
 
     def __init__(self, options: DiscriminatorOptions, context: Context) -> None:
         """Raises ConfigError outside of a run, unless a path is given."""
@@ -164,8 +166,3 @@ def _formed(logit: float, form: str) -> float:
         return logit
     probability = 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
     return probability if form == "probability" else math.log(max(probability, _FLOOR))
-
-
-def build(options: Mapping[str, object], context: Context) -> Scorer:
-    """Builds the scorer; loads no version yet. Raises ConfigError."""
-    return DiscriminatorScorer(context.options(DiscriminatorOptions, options), context)

@@ -7,14 +7,13 @@ One number a sample: the scalar head's output at the last token of prompt and co
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from headrace.services.reward.endpoint import Endpoint, EndpointError, RequestBudget, together
+from headrace.services.reward.endpoint.settings import EndpointOptions
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError, Verdict
-from headrace.wire.config.settings import Table
 
 _CHARACTERS_A_TOKEN = 3
 """Characters per token of text whose tokens are not known; fewer than in most languages, so batches are small."""
@@ -22,11 +21,9 @@ _BATCH = 256
 """Samples of one request."""
 
 
-class Options(Table):
+class RewardEndpointOptions(EndpointOptions):
     """`reward_endpoint`."""
 
-    url: str
-    """Base URL, e.g. `http://reward-model:30000`."""
     model: str = ""
     """As the endpoint calls it; SGLang needs none."""
     route: Literal["/classify", "/encode", "/v1/embeddings"] = "/classify"
@@ -39,36 +36,17 @@ class Options(Table):
     """Tokens of one request; a longer sample goes alone."""
     concurrency: int = Field(4, ge=1)
     """Requests in flight."""
-    deadline_s: float | None = Field(None, gt=0)
-    """For one request with all its tries, from its turn on; none = the rubric's `timeout_s`, which is for all requests
-    of a group together."""
-    attempt_s: float | None = Field(None, gt=0)
-    """For one try; none = half of the deadline."""
-    retries: int = Field(3, ge=0)
-    """Further tries of a request that was not answered."""
-    api_key_file: Path | None = None
-    """A file that holds the key alone."""
-    ca_file: Path | None = None
-    """Certificates to trust in place of the public ones."""
 
 
 class RewardEndpoint(Scorer):
     """Scores samples in batches under a token budget, of similar lengths."""
 
-    def __init__(self, options: Options, context: Context) -> None:
+    Options = RewardEndpointOptions
+
+    def __init__(self, options: RewardEndpointOptions, context: Context) -> None:
         self._options = options
         self._timeout_s = context.timeout_s
-        self._endpoint = Endpoint(
-            options.url,
-            context=context,
-            what="reward model",
-            attempt_s=options.attempt_s,
-            deadline_s=options.deadline_s,
-            retries=options.retries,
-            concurrency=options.concurrency,
-            api_key_file=options.api_key_file,
-            ca_file=options.ca_file,
-        )
+        self._endpoint = Endpoint(**options.endpoint, context=context, what="reward model")
         text = json.dumps([options.model, options.route, options.send, self._endpoint.url])
         self.version = hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -170,8 +148,3 @@ def _one_number(entry: object) -> float:
     if type(numbers[0]) not in (int, float):
         raise ValueError(f"{str(numbers[0])[:20]!r} is no number")
     return float(numbers[0])
-
-
-def build(options: Mapping[str, object], context: Context) -> Scorer:
-    """Builds the scorer; sends no request yet. Raises ConfigError."""
-    return RewardEndpoint(context.options(Options, options), context)

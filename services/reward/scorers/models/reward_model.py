@@ -6,7 +6,7 @@ rendered with the model's own chat template, or not scored: its last message alo
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -14,7 +14,7 @@ from pydantic import Field
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
 from headrace.services.reward.scorers.models.classifier import Classifier, Dtype, folder_digest, read_facts
 from headrace.services.reward.scorers.models.passes import Passes, TokenIds
-from headrace.services.reward.scorers.models.sequences import ChatTemplate, TextTokenizer, UnrenderedError
+from headrace.services.reward.scorers.models.sequences import TemplateChoice, TextTokenizer, UnrenderedError
 from headrace.wire.config.settings import Table
 from headrace.wire.errors import DataError
 
@@ -41,7 +41,7 @@ class ModelOptions(Table):
     join: bool = True
     """Groups that come at the same time share forward passes. Off: a group's scores are the same bits whatever else is
     scored."""
-    chat_template: ChatTemplate = "auto"
+    chat_template: TemplateChoice = "auto"
     """For samples of text (file, HTTP): `auto` takes the folder's template if it has one. Without one a conversation of
     several messages abstains."""
 
@@ -106,6 +106,7 @@ class ModelSequences:
 class RewardModel(Scorer):
     """Scores samples in forward passes that groups share."""
 
+    Options = RewardModelOptions
     low, high = -RANGE, RANGE
 
     def __init__(self, options: RewardModelOptions, context: Context) -> None:
@@ -136,8 +137,3 @@ class RewardModel(Scorer):
         """Fails all requests that still wait."""
         if self._sequences is not None:
             await self._sequences.passes.close()
-
-
-def build(options: Mapping[str, object], context: Context) -> Scorer:
-    """Builds the scorer; loads no weights yet. Raises ConfigError."""
-    return RewardModel(context.options(RewardModelOptions, options), context)

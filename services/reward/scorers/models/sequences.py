@@ -8,14 +8,16 @@ conversation of several messages has no plain form: without a template that can 
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from headrace.services.reward.scorers.models.passes import TokenIds
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.chat_template import ChatTemplate
+from headrace.wire.rendering.tokenizers import load_tokenizer
 
-ChatTemplate = Literal["auto", "never"]
+TemplateChoice = Literal["auto", "never"]
 
 
 class UnrenderedError(DataError):
@@ -25,23 +27,23 @@ class UnrenderedError(DataError):
 class TextTokenizer:
     """The tokenizer of a model folder."""
 
-    def __init__(self, path: Path, *, chat_template: ChatTemplate, component: str) -> None:
+    def __init__(self, path: Path, *, chat_template: TemplateChoice, component: str) -> None:
         """Loads it. Raises ConfigError for a folder that has none, or none with an end."""
         self._path, self._component = path, component
         try:
-            from transformers import AutoTokenizer
-
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
-        except (ModuleNotFoundError, OSError, ValueError) as error:
-            raise ConfigError(f"{component}: {path}: samples of text need a tokenizer there: {error}") from error
+            self._tokenizer = load_tokenizer(path)
+        except (ModuleNotFoundError, ConfigError) as error:
+            why = error.__cause__ or error
+            raise ConfigError(f"{component}: {path}: samples of text need a tokenizer there: {why}") from error
         self._end = self._tokenizer.eos_token_id
         if self._end is None:
             raise ConfigError(f"{component}: the tokenizer of {path} has no end token; set its eos_token")
-        self._templated = chat_template == "auto" and bool(getattr(self._tokenizer, "chat_template", None))
+        templated = chat_template == "auto" and bool(getattr(self._tokenizer, "chat_template", None))
+        self._template = ChatTemplate(self._tokenizer) if templated else None
 
     def ids(self, prompt: str, completion: str) -> TokenIds:
         """int32 [prompt + completion]; raises DataError for a prompt that the chat template refuses."""
-        if not self._templated:
+        if self._template is None:
             context = list(self._tokenizer(prompt)["input_ids"])
             return self._ended(context, self._plain(completion))
         asked = [{"role": "user", "content": prompt}]
@@ -53,7 +55,7 @@ class TextTokenizer:
         Raises UnrenderedError without a chat template, and for one that refuses the messages or leaves calls or
         results of tools out.
         """
-        if not self._templated:
+        if self._template is None:
             raise UnrenderedError(
                 f"{self._component}: the episode came as text, and {self._path} has no chat template to write its "
                 "messages with; put the policy's chat_template.jinja there (and do not set chat_template = 'never')"
@@ -93,15 +95,8 @@ class TextTokenizer:
         return self._ended(context, answer[: ends[-1] + 1] if ends else answer)
 
     def _rendered(self, messages: Sequence[Mapping[str, object]], *, asks: bool) -> list[int]:
-        import jinja2
-
-        try:
-            text = self._tokenizer.apply_chat_template(
-                [dict(one) for one in messages], tokenize=False, add_generation_prompt=asks
-            )
-        except (jinja2.TemplateError, TypeError, KeyError) as error:
-            raise DataError(f"the chat template refuses the sample: {error}") from None
-        return self._plain(str(text))
+        assert self._template is not None
+        return self._plain(self._template.text(messages, (), asks=asks))
 
     def _plain(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

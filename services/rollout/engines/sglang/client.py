@@ -78,10 +78,6 @@ class SGLangClient:
         """Aborts a request, which then returns what it has. Unknown ids are ignored."""
         await self._send("POST", "/abort_request", {"rid": request_id, "abort_all": False}, timeout_s, admin=True)
 
-    async def abort_all(self, timeout_s: float) -> None:
-        """Aborts all requests, of all clients."""
-        await self._send("POST", "/abort_request", {"rid": "", "abort_all": True}, timeout_s, admin=True)
-
     async def pause(self, mode: str, timeout_s: float) -> None:
         """Pauses decoding; later control calls are ordered after it. Modes: retract, in_place."""
         await self._ask("POST", "/pause_generation", {"mode": mode}, timeout_s, admin=True)

@@ -44,7 +44,8 @@ class EngineCore:
         """False while running groups are drained."""
         self._waiting: deque[Group] = deque()
         self._members: list[Member] = []
-        self._installed: Installed | None = None
+        self.installed: Installed | None = None
+        """The installed weights; None before the first publication."""
         self._kinds = RowKinds(tempered=False, truncated=False, greedy=False, forced=False)
         self._steps_since_order = 0
         self._generated = self._prompt = self._recomputed = 0
@@ -59,11 +60,6 @@ class EngineCore:
     def is_idle(self) -> bool:
         """Whether no rollout is being decoded."""
         return not self._members
-
-    @property
-    def installed(self) -> Installed | None:
-        """The installed weights; None before the first publication."""
-        return self._installed
 
     def submit(self, request: GenerateRequest, deliver: Deliver) -> Group:
         """Queues a group; a later step calls `deliver`. Raises ContractError for an impossible request."""
@@ -109,8 +105,8 @@ class EngineCore:
     @torch.inference_mode()
     def install(self, weights: ModelWeights, installed: Installed, in_flight: InFlight) -> None:
         """Replaces the weights. If they differ from the old ones, running rollouts continue as `in_flight` requires."""
-        same = self._installed is not None and self._installed.weights_digest == installed.weights_digest
-        self._installed = installed
+        same = self.installed is not None and self.installed.weights_digest == installed.weights_digest
+        self.installed = installed
         self._model.weights = weights
         if not self._members:
             return
@@ -177,14 +173,14 @@ class EngineCore:
         return group.size <= self._model.cache.rows - int(self._rows.alive[: len(self._members)].sum())
 
     def _join(self, group: Group) -> None:
-        assert self._installed is not None, "nothing is submitted before the first weights"
+        assert self.installed is not None, "nothing is submitted before the first weights"
         start, end = len(self._members), len(self._members) + group.size
         prompt = torch.tensor(group.request.token_ids, dtype=torch.int64, device=self._device)
         logits = self._model.prefill(start, prompt)
         self._model.cache.copy_prefix(start, range(start + 1, end), len(prompt))
         self._prompt += len(prompt)
         self._rows.join(start, group.request, self._limit(group.request))
-        self._members += [Member(group, index, [(0, self._installed)]) for index in range(group.size)]
+        self._members += [Member(group, index, [(0, self.installed)]) for index in range(group.size)]
         self._take(start, end, logits.expand(group.size, -1), _kinds(self._members[start:]))
 
     def _decode(self) -> None:

@@ -1,7 +1,6 @@
 """Builds the parts of each stage on given examples from settings: data, model, objective."""
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,10 @@ import torch
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.backends.choice import make_backend
 from headrace.services.trainer.backends.load_order import shards_over, whole_models
-from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.distributed.collectives import Ranks
-from headrace.services.trainer.model.loading import load_policy, load_value_model
+from headrace.services.trainer.model.loading import load_value_model
 from headrace.services.trainer.model.model import Policy, TrainedModule, ValueModel
-from headrace.services.trainer.model.optimizers import OptimizerOptions
 from headrace.services.trainer.stages.offline.dpo import Preference, ReferencedPair
 from headrace.services.trainer.stages.offline.examples import (
     Example,
@@ -32,6 +29,7 @@ from headrace.services.trainer.stages.offline.reference import folder_digest, wi
 from headrace.services.trainer.stages.offline.reward_model import RankedScores
 from headrace.services.trainer.stages.offline.sft import Supervised
 from headrace.services.trainer.stages.offline.step import Objective
+from headrace.services.trainer.stages.parts import backend_options, digest_of, load_trained_policy, prepare_torch
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.model_files import check_same_model
@@ -74,50 +72,19 @@ def load_stage_backend(settings: StageSettings, ranks: Ranks, device: torch.devi
     """Loads model and optimizer in their initial state. Raises ConfigError for another model than at the start."""
     again = bool(settings.model.lora.rank) or settings.run.stage == "dpo"
     check_same_model(settings.model.path, settings.run_dir, weights=again)
-    torch.set_num_threads(settings.run.threads)
-    torch.manual_seed(settings.run.seed)
-    if device.type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(settings.trainer.memory_fraction, device)
+    prepare_torch(settings, device)
     shards = shards_over(settings, ranks)
     with whole_models(ranks, settings.model.path, sharded=shards is not None):
         module = STAGES[settings.run.stage].load(settings, device, shards)
-    return make_backend(module, ranks, device, _options(settings))
+    table = settings.table
+    return make_backend(module, ranks, device, backend_options(settings, table, weight_decay=table.weight_decay))
 
 
 def stage_digest(settings: StageSettings) -> str:
     """Hex sha256 of all settings that the weights depend on."""
     values = settings.model_dump(mode="json", include={"model", "trainer", settings.run.stage})
     values["model"].pop("path")
-    for key in [key for key in values["trainer"] if key.endswith("_timeout_s") or key in _NOT_IN_WEIGHTS]:
-        del values["trainer"][key]
-    values |= {"stage": settings.run.stage, "seed": settings.run.seed}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def _options(settings: StageSettings) -> BackendOptions:
-    """Backend options from `[trainer]`, with the optimizer values of the stage's own table."""
-    trainer, table = settings.trainer, settings.table
-    return BackendOptions(
-        name=trainer.backend,
-        zero_stage=trainer.zero_stage,
-        cpu_offload=trainer.cpu_offload,
-        compiled=trainer.compile,
-        optimizer=OptimizerOptions(
-            name=trainer.optimizer, betas=table.betas, eps=table.eps, weight_decay=table.weight_decay
-        ),
-    )
-
-
-def _policy(settings: StageSettings, device: torch.device, shards: Ranks | None) -> Policy:
-    return load_policy(
-        settings.model.path,
-        device=str(device),
-        forward_dtype=getattr(torch, settings.model.dtype),
-        gradient_checkpointing=settings.trainer.gradient_checkpointing,
-        lora=settings.model.lora,
-        fp32_head=settings.model.fp32_head,
-        ranks=shards,
-    )
+    return digest_of(values | {"stage": settings.run.stage, "seed": settings.run.seed}, _NOT_IN_WEIGHTS)
 
 
 def _value_model(settings: StageSettings, device: torch.device, shards: Ranks | None) -> ValueModel:
@@ -183,8 +150,8 @@ def _preference(
 
 STAGES: Mapping[str, Stage] = MappingProxyType(
     {
-        "sft": Stage(read_examples, _policy, _supervised),
+        "sft": Stage(read_examples, load_trained_policy, _supervised),
         "reward_model": Stage(read_pairs, _value_model, _ranked),
-        "dpo": Stage(read_pairs, _policy, _preference),
+        "dpo": Stage(read_pairs, load_trained_policy, _preference),
     }
 )

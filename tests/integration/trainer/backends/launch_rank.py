@@ -7,8 +7,8 @@ import time
 
 import torch
 
-from headrace.services.trainer.distributed.launch import assemble_ranks
 from headrace.services.trainer.distributed.topology import read_place
+from tests.ranks import assemble_ranks
 
 TIMEOUT_S = 60.0
 

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from headrace.services.trainer.backends.choice import make_backend
-from headrace.services.trainer.distributed.launch import assemble_ranks
 from headrace.services.trainer.distributed.topology import read_place
 from tests.integration.trainer.backends import cases
+from tests.ranks import assemble_ranks
 
 TIMEOUT_S = 90.0
 

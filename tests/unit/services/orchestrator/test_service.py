@@ -3,11 +3,10 @@
 import pytest
 
 from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
-from headrace.wire.api.status_proto import status_from_proto
 from headrace.wire.peers.rpc import call, channel, serve
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1 import orchestrator_pb2_grpc
-from tests.status import run_status
+from tests.status import run_status, status_from_proto
 
 
 async def test_the_status_is_the_same_over_grpc(monkeypatch: pytest.MonkeyPatch) -> None:

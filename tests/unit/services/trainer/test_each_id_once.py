@@ -19,7 +19,7 @@ from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombst
 from headrace.wire.journal import JournalWriter, prune_payloads, read_journal, read_lengths
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Entry, StreamName
-from headrace.wire.streams.memory import MemoryBroker
+from tests.memory_broker import MemoryBroker
 from tests.unit.services.trainer.builders import scored_group
 
 GROUPS = 3

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from headrace.wire.api.model import ApiModel, encode, read_answer_of
 from headrace.wire.api.status import RunStatus
-from headrace.wire.api.status_proto import status_from_proto, status_to_proto
+from headrace.wire.api.status_proto import status_to_proto
 from headrace.wire.errors import ConfigError
 from headrace.wire.v1 import orchestrator_pb2 as pb
-from tests.status import status_json
+from tests.status import status_from_proto, status_json
 
 
 def filled(annotation: Any, name: str) -> Any:

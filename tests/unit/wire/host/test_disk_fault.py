@@ -120,9 +120,9 @@ def test_the_probe_says_whether_a_folder_takes_writes_and_leaves_nothing(
 def test_a_disk_that_refuses_a_handler_ends_the_worker_and_buries_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.wire.contracts import DropReason, encode
     from headrace.wire.streams import StreamName
-    from headrace.wire.streams.memory import MemoryBroker
     from headrace.wire.streams.worker import Worker
     from tests.contract.test_contracts import MESSAGES
+    from tests.memory_broker import MemoryBroker
 
     monkeypatch.setattr(disk_fault, "_noted", [])
 

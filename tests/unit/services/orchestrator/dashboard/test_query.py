@@ -2,30 +2,34 @@
 
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 import pytest
 
 from headrace.services.orchestrator.dashboard.readers.query import Query, arrange, select
-from headrace.services.orchestrator.dashboard.readers.rollout_file import Names, RolloutFacts
+from headrace.services.orchestrator.dashboard.readers.rollout_index import NO_FACTS
 
 
-def facts() -> tuple[RolloutFacts, Names]:
+def facts() -> pa.Table:
     """Six rollouts of steps 1 to 3, two each."""
-    names = Names()
-    stop, cut = names.finish.number("stop"), names.finish.number("length")
-    left, right = names.replica.number("left"), names.replica.number("right")
-    return RolloutFacts(
-        step=np.array([1, 1, 2, 2, 3, 3], np.int32),
-        group_index=np.array([0, 0, 1, 1, 2, 2], np.int64),
-        rollout_index=np.array([0, 1, 0, 1, 0, 1], np.int32),
-        reward=np.array([0.0, 1.0, 0.5, np.nan, 1.0, 0.25]),
-        advantage=np.array([-0.5, 0.5, 0.0, np.nan, 0.375, -0.375]),
-        tokens=np.array([10, 20, 30, 40, 50, 60], np.int32),
-        min_version=np.array([0, 0, 0, 1, 1, 2], np.int32),
-        max_version=np.array([0, 0, 1, 1, 2, 2], np.int32),
-        finish_reason=np.array([stop, cut, stop, stop, cut, stop], np.int16),
-        replica_id=np.array([left, left, right, right, left, right], np.int16),
-    ), names
+    columns: dict[str, list[Any]] = {
+        "step": [1, 1, 2, 2, 3, 3],
+        "place": [0, 1, 0, 1, 0, 1],
+        "group_index": [0, 0, 1, 1, 2, 2],
+        "reward": [0.0, 1.0, 0.5, None, 1.0, 0.25],
+        "advantage": [-0.5, 0.5, 0.0, None, 0.375, -0.375],
+        "tokens": [10, 20, 30, 40, 50, 60],
+        "min_version": [0, 0, 0, 1, 1, 2],
+        "max_version": [0, 0, 1, 1, 2, 2],
+        "finish_reason": ["stop", "length", "stop", "stop", "length", "stop"],
+        "replica_id": ["left", "left", "right", "right", "left", "right"],
+    }
+    arrays = [pa.array(columns.get(one.name, [0] * 6), one.type) for one in NO_FACTS.schema]
+    return pa.table(arrays, schema=NO_FACTS.schema)
+
+
+def numbers(rows: pa.Table) -> list[int]:
+    """Which of the six they are."""
+    return [2 * (row["step"] - 1) + row["place"] for row in rows.to_pylist()]
 
 
 @pytest.mark.parametrize(
@@ -47,8 +51,7 @@ def facts() -> tuple[RolloutFacts, Names]:
     ],
 )
 def test_all_that_is_asked_must_hold(how: dict[str, Any], found: list[int]) -> None:
-    rows, names = facts()
-    assert select(rows, names, Query(**how)).tolist() == found
+    assert numbers(select(facts(), Query(**how))) == found
 
 
 @pytest.mark.parametrize(
@@ -64,5 +67,4 @@ def test_all_that_is_asked_must_hold(how: dict[str, Any], found: list[int]) -> N
     ],
 )
 def test_the_order_puts_what_has_no_value_last_and_equals_newest_first(sort: str, order: list[int]) -> None:
-    rows, _ = facts()
-    assert arrange(rows, np.arange(6), sort).tolist() == order
+    assert arrange(facts(), sort).to_pylist() == order

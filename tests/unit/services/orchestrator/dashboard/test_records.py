@@ -68,4 +68,4 @@ async def test_an_environment_speaks_for_no_other_service(tmp_path: Path) -> Non
         ("abstentions_high", "environment-0"),
         ("run_ended", "orchestrator"),
     ]
-    assert (EndedRun(files).state(), files.log.began) == ("finished", 5.0)
+    assert (EndedRun(files).status().state, files.log.began) == ("finished", 5.0)

@@ -21,9 +21,9 @@ from headrace.wire.contracts import DropReason, Message, PromptGroup, decode, en
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import EventLog, read_events
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.streams.worker import bury_puts, dead_put
 from headrace.wire.v1 import orchestrator_pb2 as pb
+from tests.memory_broker import MemoryBroker
 
 ROWS = [
     PromptRow(sample_id=f"s{i}", token_ids=np.array([i + 1], np.int32), text=f"prompt {i}", columns={})

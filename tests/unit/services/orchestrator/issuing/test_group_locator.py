@@ -7,9 +7,9 @@ from headrace.services.orchestrator.issuing.group_locator import GroupLocator
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.wire.contracts import Message, encode
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.builders import header, prompt
+from tests.memory_broker import MemoryBroker
 
 
 @pytest.fixture

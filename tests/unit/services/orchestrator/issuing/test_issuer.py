@@ -39,10 +39,10 @@ from headrace.wire.contracts import (
 from headrace.wire.peers.rpc import serve
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
-from headrace.wire.streams.memory import MemoryBroker
 from headrace.wire.v1 import common_pb2, trainer_pb2, trainer_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests import builders
+from tests.memory_broker import MemoryBroker
 from tests.waiting import until_async
 
 ROWS = [

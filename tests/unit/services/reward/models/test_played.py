@@ -99,7 +99,7 @@ async def test_an_episode_that_came_as_text_is_written_by_the_models_own_templat
         (TEMPLATE, {"chat_template": "never"}, "has no chat template"),
         (TEMPLATE.replace(CALLS, ""), {}, "rm: the chat template of .* leaves out calls of tools"),
         (TEMPLATE.replace("messages %}", "messages if m.role != 'tool' %}"), {}, "leaves out what tools returned"),
-        (REFUSES, {}, "rm: the chat template refuses the sample: no tools"),
+        (REFUSES, {}, "rm: the chat template refuses the conversation: no tools"),
     ],
 )
 async def test_what_its_template_cannot_write_abstains_by_judgement_and_is_no_failure(

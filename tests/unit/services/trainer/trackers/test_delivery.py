@@ -28,14 +28,11 @@ class Told:
         self._call("start")
         return previous or "first"
 
-    def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        self._call("log")
-        assert step not in self.steps
-        self.steps[step] = numbers
-
-    def log_eval(self, version: int, numbers: Mapping[str, float], at: float) -> None:
-        self._call("log_eval")
-        self.evals[version] = numbers
+    def log(self, kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
+        self._call("log" if kind == "train" else "log_eval")
+        taken = self.steps if kind == "train" else self.evals
+        assert step not in taken
+        taken[step] = numbers
 
     def log_receipt(self, step: int, receipt: str) -> None:
         self._call(f"log_receipt {step} {receipt}")
@@ -162,10 +159,10 @@ def test_a_line_that_is_always_refused_is_passed_over(tmp_path: Path) -> None:
     tracker = Told()
     log = tracker.log
 
-    def picky(step: int, numbers: Mapping[str, float], at: float) -> None:
+    def picky(kind: str, step: int, numbers: Mapping[str, float], at: float) -> None:
         if step == 2:
             raise ValueError("not this one")
-        log(step, numbers, at)
+        log(kind, step, numbers, at)
 
     tracker.log = picky  # type: ignore[method-assign]
     write(tmp_path, 1, 2, 3)
