@@ -12,16 +12,13 @@ from typer.core import TyperGroup
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.completion import DottedCommand
 from headrace.config.common import common_schema
-from headrace.config.diff import Difference, config_file, differences, resolved_tables
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.diff import Difference, differences, resolved_tables
+from headrace.config.resolve import resolve, settle
 from headrace.config.schema import RunFile
-from headrace.config.settle import settle
-from headrace.config.toml import to_toml
+from headrace.config.toml import config_file, to_toml
 from headrace.inspect.screen import show_table
-from headrace.model.made_model import settle_path
-from headrace.model.model_check import check_model
 from headrace.run.execute import BAD_INPUT, Output
-from headrace.run.preparation.input_checks import check_data_files
+from headrace.run.preparation.input_checks import check_data_files, check_model_folder
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.process.environment import inherited
 
@@ -62,23 +59,12 @@ def problems(file: Path, arguments: list[str]) -> list[str]:
     except ConfigError as error:
         return str(error).splitlines()
     found = []
-    for look in (_look_at_model, check_data_files):
+    for look in (check_model_folder, check_data_files):
         try:
             look(resolved)
         except (ConfigError, DataError) as error:
             found.append(str(error))
     return found
-
-
-def _look_at_model(resolved: Resolved) -> None:
-    # A model that is made for the run lies in its run directory; which one does not matter here.
-    resolved, to_make = settle_path(resolved, Path("."))
-    if to_make is not None or resolved.config.model.hub_id:
-        return
-    try:
-        check_model(resolved.config.model.path, engine=resolved.config.rollout.engine)
-    except ConfigError as error:
-        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
 
 
 @config.command("show", cls=DottedCommand)
@@ -98,8 +84,7 @@ def show(
             output.result(json_line(common_schema() if common else RunFile.model_json_schema()))
             return
         place = config_file(file) if file else None
-        resolved = resolve(place, arguments=context.obj or [], environment=inherited())
-        resolved = settle(resolved, Path(), goes_on=False)
+        resolved = settle(resolve(place, arguments=context.obj or [], environment=inherited()))
         tables = resolved.config.model_dump(mode="json", serialize_as_any=True)
         output.result(json_line(tables) if json else to_toml(tables).rstrip())
 

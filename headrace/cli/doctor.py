@@ -9,9 +9,8 @@ from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.gpu import try_gpu
-from headrace.config.diff import config_file
-from headrace.config.resolve import resolve
-from headrace.config.settle import settle
+from headrace.config.resolve import resolve, settle
+from headrace.config.toml import config_file
 from headrace.doctor.all_checks import all_checks
 from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
@@ -46,7 +45,7 @@ def doctor(
         wants = Wants()
         if place:
             resolved = resolve(place, arguments=context.obj or [], environment=environment)
-            wants = Wants.of(settle(resolved, run_dir, goes_on=False))
+            wants = Wants.of(settle(resolved))
         findings = run_checks(all_checks(wants, run_dir, environment))
         show_table(output.console, _table(findings))
         failed = sum(one.level is Level.FAIL for one in findings)

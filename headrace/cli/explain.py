@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.config.diff import kept_tables
+from headrace.config.toml import kept_tables
 from headrace.inspect.explain.gather import gather, prompt_of
 from headrace.inspect.explain.names import Wanted, parse_name
 from headrace.inspect.explain.show import show

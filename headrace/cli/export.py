@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.config.moved import at_home
+from headrace.config.resolve import at_home
 from headrace.run.child import run_child
 from headrace.run.execute import Output
 from headrace.services.trainer.config.export import ExportSettings, ExportTable

@@ -15,7 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from headrace.cli.export import export_model
 from headrace.cli.generate_answer import engine_tables
-from headrace.config.moved import at_home
+from headrace.config.resolve import at_home
 from headrace.run.child import last_words, run_child
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.config import difference_table
-from headrace.config.diff import differences, kept_tables
+from headrace.config.diff import differences
+from headrace.config.toml import kept_tables
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
 from headrace.inspect.screen import show_table

@@ -4,14 +4,13 @@ import contextlib
 import os
 import shutil
 import stat
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.config.moved import at_home
+from headrace.config.resolve import STALE_BEFORE, at_home
 from headrace.config.schema import RunFile
+from headrace.config.toml import kept_tables
 from headrace.services.trainer.config.algorithm import AlgorithmTable
-from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths, entries
@@ -24,8 +23,6 @@ NUMBERS = ("model.dtype", "model.fp32_head")
 """Keys that affect what replayed steps and engines compute: a resumed run must keep them."""
 LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "run.stale", "batch", "data", *NUMBERS)
 """`NUMBERS`, and keys that decide the numbers of prompts, and which rollouts are trained."""
-STALE_BEFORE: StalePolicy = "drop"
-"""Value of `run.stale` for run directories that were made before the key existed."""
 _SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE, "data.max_unknown_share": 0.05}
 """Keys that run directories of earlier versions lack -> the behaviour of their runs."""
 
@@ -65,8 +62,8 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
     check_name(run_dir)
     file = RunPaths(run_dir).run_toml
     try:
-        old = at_home(tomllib.loads(file.read_text(encoding="utf-8")), run_dir)
-    except (OSError, tomllib.TOMLDecodeError):
+        old = at_home(kept_tables(run_dir), run_dir)
+    except ConfigError:
         raise ConfigError(f"there is no run to resume in {run_dir} ({file} cannot be read)") from None
     new = config.model_dump(mode="json", serialize_as_any=True)
     for name in locked:

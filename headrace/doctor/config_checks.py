@@ -1,13 +1,11 @@
 """Checks of the config itself: its keys, its model and its data."""
 
-from headrace.config.settle import check_dtype
 from headrace.doctor.findings import Finding, fail, ok
 from headrace.doctor.placement import check_overlap, placement
 from headrace.doctor.sizes import model_parameters
 from headrace.doctor.wants import Wants
-from headrace.model.model_check import check_model
 from headrace.run.nodes import check_nodes
-from headrace.run.preparation.input_checks import check_data_files
+from headrace.run.preparation.input_checks import check_data_files, check_dtype, check_model_folder
 from headrace.wire.errors import ConfigError, DataError
 
 
@@ -29,14 +27,14 @@ def model(wants: Wants) -> Finding:
     """Checks the model folder, and that the engine can decode it."""
     assert wants.resolved is not None
     config = wants.resolved.config
-    if config.model.make is not None and ("model", "path") not in wants.resolved.layer:
-        return ok("model", "made for the run")
-    if config.model.hub_id:
-        return ok("model", f"{config.model.hub_id}: no folder, so `headrace train` downloads it from the Hub")
     try:
-        facts = check_model(config.model.path, engine=config.rollout.engine)
+        facts = check_model_folder(wants.resolved)
     except ConfigError as error:
         return fail("model", str(error), f"correct {wants.resolved.place('model', 'path')}")
+    if wants.resolved.to_make:
+        return ok("model", "made for the run")
+    if facts is None:
+        return ok("model", f"{config.model.hub_id}: no folder, so `headrace train` downloads it from the Hub")
     millions = model_parameters(config.model.path) / 1e6
     return ok("model", f"{facts.family}, {millions:,.1f} M parameters, context {facts.context_length}")
 

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.config.moved import at_home
-from headrace.config.resolve import resolve
+from headrace.config.resolve import at_home, resolve
 from headrace.inspect.screen import Lines
 from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.run.nodes import ready_s

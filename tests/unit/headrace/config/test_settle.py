@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.run_dir import check_resumable
-from headrace.config.settle import check_dtype, settle
 from headrace.config.toml import to_toml
+from headrace.run.preparation.input_checks import check_dtype
 from headrace.wire.errors import ConfigError
 
 CUDA = ("--run.device", "cuda")

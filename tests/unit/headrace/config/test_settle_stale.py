@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.run_dir import check_resumable
-from headrace.config.settle import settle
 from headrace.config.toml import to_toml
 from headrace.wire.errors import ConfigError
 
