@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
@@ -20,10 +19,9 @@ from headrace.run.child import last_words, run_child
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings
 from headrace.services.rollout.settings import RolloutTable
-from headrace.supervisor.once import ChildFailedError, child_environment, python
+from headrace.supervisor.once import ChildFailedError, child, child_environment, python
 from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
-from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
 
@@ -128,19 +126,8 @@ def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str], folder:
     config.write_text(settings.model_dump_json(), encoding="utf-8")
     env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
     argv = python("headrace.services.rollout", "--turns", "--config", str(config))
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            preexec_fn=die_with_parent,
-        )  # fmt: skip
-    try:
+    with log.open("wb") as errors, child(argv, env, stdout=subprocess.PIPE, stderr=errors) as process:
         yield f"127.0.0.1:{_port(process, log)}"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:

@@ -4,7 +4,6 @@ import contextlib
 import html
 import os
 import secrets
-import signal
 import subprocess
 import time
 import webbrowser
@@ -15,14 +14,13 @@ from pathlib import Path
 import httpx
 
 from headrace.operate.client import http_port, is_alive
-from headrace.supervisor.once import ChildFailedError, child_environment
+from headrace.run.child import last_words
+from headrace.supervisor.once import ChildFailedError, child, child_environment
 from headrace.supervisor.ports import check_free, pick_ports
-from headrace.supervisor.process import log_tail
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import TOKEN_BYTES, token_of
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
-from headrace.wire.process.lifecycle import die_with_parent
 
 _READY_S = 60.0
 _STOP_S = 15.0
@@ -106,40 +104,26 @@ def serve_page(
     Raises ConfigError if it refuses, ChildFailedError if it dies, WaitTimeoutError if it does not answer.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    child = _start(argv, child_environment(dict(environment), threads=1), log)
-    try:
-        _wait_until_ready(child, port, log)
-        # From here on Ctrl-C is the expected end, also while a browser opens.
+    env = child_environment(dict(environment), threads=1)
+    with log.open("wb") as file, child(argv, env, stdout=file, stderr=file) as server:
+        _wait_until_ready(server, port, log)
+        # From here on Ctrl-C is the expected end, also while a browser opens, and a second one ends the wait.
         with contextlib.suppress(KeyboardInterrupt):
             ready()
-            if child.wait():
-                raise _failure(child, log)
-        _end(child)
-    finally:
-        _kill(child)
+            if server.wait():
+                raise _failure(server, log)
+        server.terminate()
+        with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
+            server.wait(_STOP_S)
 
 
-def _start(argv: Sequence[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            # Ctrl-C in the terminal is for this process, which ends its child in order.
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-
-
-def _wait_until_ready(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     end = time.monotonic() + _READY_S
     # trust_env: a proxy of the environment is not for loopback.
     with httpx.Client(trust_env=False, timeout=5.0) as http:
         while time.monotonic() < end:
-            if child.poll() is not None:
-                raise _failure(child, log)
+            if server.poll() is not None:
+                raise _failure(server, log)
             with contextlib.suppress(httpx.HTTPError):
                 if http.get(f"http://127.0.0.1:{port}/readyz").status_code == httpx.codes.OK:
                     return
@@ -147,21 +131,8 @@ def _wait_until_ready(child: subprocess.Popen[bytes], port: int, log: Path) -> N
     raise WaitTimeoutError("the page to be served", _READY_S)
 
 
-def _failure(child: subprocess.Popen[bytes], log: Path) -> ConfigError | ChildFailedError:
-    message = log_tail(log, lines=1)
-    if child.returncode == REFUSED:
-        return ConfigError(message.removeprefix("refused: "))
-    return ChildFailedError("the page", child.returncode, message or f"see {log}")
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Sends SIGTERM and waits for the exit; a second Ctrl-C ends the wait."""
-    child.terminate()
-    with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-        child.wait(_STOP_S)
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait(10)
+def _failure(server: subprocess.Popen[bytes], log: Path) -> ConfigError | ChildFailedError:
+    words = last_words(log.read_text(encoding="utf-8", errors="replace"))
+    if server.returncode == REFUSED:
+        return ConfigError(words)
+    return ChildFailedError("the page", server.returncode, words)
