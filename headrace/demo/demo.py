@@ -84,14 +84,6 @@ schedule = "constant"
 """
 
 
-def prepare_demo(
-    run_dir: Path, arguments: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
-) -> Resolved:
-    """As `prepared_demo`, with the run directory unlocked at the end."""
-    with prepared_demo(run_dir, arguments, environment, say) as (resolved, _):
-        return resolved
-
-
 @contextmanager
 def prepared_demo(
     run_dir: Path,
