@@ -128,6 +128,16 @@ def at_home(value: T, run_dir: Path) -> T:
     return moved
 
 
+def kept_settings(run_dir: Path, process: str) -> dict[str, Any]:
+    """The settings of a process as the last start wrote them, with the paths of now. Raises ConfigError."""
+    file = RunPaths(run_dir).settings(process)
+    try:
+        found: dict[str, Any] = json.loads(read_regular_text(file))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
+    return at_home(found, run_dir)
+
+
 def _at_home(layer: Layer, file: Path) -> Layer:
     run_dir = file.resolve().parent.parent
     if RunPaths(run_dir).run_toml != file.resolve():
