@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headrace.cli.common import Json, RunDir, json_line, reported_errors
+from headrace.cli.common import AcceptChangedCode, Json, RunDir, json_line, reported_errors
 from headrace.cli.completion import DottedCommand, completion_text
 from headrace.cli.dry_run import end_dry_run
 from headrace.cli.verbs import add_verbs
@@ -41,9 +41,6 @@ app = typer.Typer(
 )
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
-AcceptChangedCode = Annotated[
-    bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
 
 
@@ -100,7 +97,7 @@ def train(
     with reported_errors(output):
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
-        resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited())
+        resolved = resolve(file or RunPaths(run_dir or Path()).run_toml, arguments=context.obj, environment=inherited())
         if accept_changed_code:
             _check_accepting(resolved, resume=resume)
         start(
@@ -171,11 +168,6 @@ def in_words(data: PreparedData | PreparedExamples) -> str:
     return said
 
 
-def run_dir_config(run_dir: Path | None) -> Path:
-    """The resolved config that a run directory keeps."""
-    return RunPaths(run_dir or Path()).run_toml
-
-
 @app.command()
 def check(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
@@ -228,7 +220,7 @@ def demo(
         if resume:
             if run_dir is None:
                 raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
-            resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited())
+            resolved = resolve(RunPaths(run_dir).run_toml, arguments=context.obj, environment=inherited())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
             check = partial(check_around, fresh=True)

@@ -13,6 +13,9 @@ from headrace.wire.errors import ConfigError, DataError, DiskError, HeadraceErro
 from headrace.wire.host.disk_fault import disk_fault
 
 RunDir = Annotated[Path | None, typer.Option("--run-dir", help="The run directory.")]
+AcceptChangedCode = Annotated[
+    bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
+]
 Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import AcceptChangedCode, Json, json_line, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepared_demo
 from headrace.doctor.exposure import exposures, in_words
@@ -33,9 +33,7 @@ def prepare(
         list[str] | None,
         typer.Option("--event-group", metavar="SERVICE=GID", help="Group that may write to RUN/events/SERVICE alone."),
     ] = None,
-    accept_changed_code: Annotated[
-        bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
-    ] = False,
+    accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
     """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""

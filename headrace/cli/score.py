@@ -7,7 +7,8 @@ import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.run.execute import Output
-from headrace.run.score import parse_options, reward_table, score_file, scorer_names, scoring_bar, table_of
+from headrace.run.score import parse_options, reward_table, score_file, scoring_bar, table_of
+from headrace.services.reward.scorers.registry import BUILT_IN
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.environment import inherited
 
@@ -33,7 +34,7 @@ def score(
     output = Output.choose(json=json)
     with reported_errors(output, stopped="stopped; no scores were written"):
         if listed:
-            output.say("\n".join(scorer_names()))
+            output.say("\n".join(BUILT_IN))
             return
         if source is None or target is None:
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import json
 import os
 import secrets
 import subprocess
@@ -15,6 +16,7 @@ import httpx
 
 from headrace.operate.client import http_port, is_alive
 from headrace.run.child import last_words
+from headrace.run.execute import Output
 from headrace.supervisor.once import ChildFailedError, child, child_environment
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.wire.access.roles import Role
@@ -55,15 +57,18 @@ class PageAccess:
         """For people."""
         return link_of(self.url, self._token)
 
-    def in_words(self, *, json: bool) -> str:
-        """The link; with `json`, when text is likely to be kept, the address and the token's file instead."""
-        if not json:
-            return self.link
-        return f"{self.url} (its token: {self.token_file})" if self._token else self.url
+    def show(self, output: Output, said: str) -> None:
+        """Prints the link in place of the `{}` of `said`, and with `--json` the address and the token's file.
 
-    def as_json(self) -> dict[str, str | None]:
-        """`token_file` is null if there is no token that this user can read."""
-        return {"url": self.url, "token_file": str(self.token_file.resolve()) if self._token else None}
+        Text that goes with JSON is likely to be kept: it has no token either. `token_file` is null if there is no token
+        that this user can read.
+        """
+        if not output.json:
+            output.say(said.format(self.link))
+            return
+        output.say(said.format(f"{self.url} (its token: {self.token_file})" if self._token else self.url))
+        token_file = str(self.token_file.resolve()) if self._token else None
+        output.result(json.dumps({"url": self.url, "token_file": token_file}))
 
     @property
     def _token(self) -> str:

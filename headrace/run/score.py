@@ -24,11 +24,6 @@ ShowProgress = Callable[[Mapping[str, object]], None]
 """Callback that receives the progress repeatedly."""
 
 
-def scorer_names() -> list[str]:
-    """Names of the built-in scorers."""
-    return list(BUILT_IN)
-
-
 def table_of(name: str, options: Mapping[str, object], given: RewardTable | None) -> RewardTable:
     """The rubric to score with: the scorer `name`, or the config's own."""
     if options and not name:
