@@ -24,8 +24,7 @@ def annotate(
     json: Json = False,
 ) -> None:
     """Serves the page on which people judge pairs of completions, until Ctrl-C."""
-    output = Output.choose(json=json)
-    with reported_errors(output), tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+    with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         if address := live_address(run_dir):
             # The annotators' token opens nothing else: the link is for them.
             page = PageAccess(f"{address}/annotate", RunPaths(run_dir).tokens / Role.ANNOTATOR)

@@ -93,8 +93,7 @@ def train(
 ) -> None:
     """Trains as configured in RUN.toml; `--resume` needs only the run directory."""
     began = time.monotonic()
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
         resolved = resolve(file or RunPaths(run_dir or Path()).run_toml, arguments=context.obj, environment=inherited())
@@ -177,8 +176,7 @@ def check(
     json: Json = False,
 ) -> None:
     """Proves from journal and events that nothing was lost, trained twice, or trained under unverified weights."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         verdict = check_run(run_dir, checked_receipt(receipt))
         for problem in verdict.problems:
             output.say(f"problem: {problem}")
@@ -196,8 +194,7 @@ def algorithms(
     json: Json = False,
 ) -> None:
     """Lists the algorithms: parts, defaults, source, and when to use them."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         found = describe(name)
         if json:
             output.result(json_line([one.as_json() for one in found]))
@@ -214,8 +211,7 @@ def demo(
 ) -> None:
     """Teaches a tiny model to add, on two CPU cores in two minutes: nothing to download, nothing to set up."""
     began = time.monotonic()
-    output = Output.choose(json=json)
-    with reported_errors(output), ExitStack() as held:
+    with reported_errors(json=json) as output, ExitStack() as held:
         lock = None
         if resume:
             if run_dir is None:
@@ -243,10 +239,8 @@ def make_model(
     json: Json = False,
 ) -> None:
     """Creates a tiny Qwen3 model with random weights and a BPE tokenizer, to try a config before the real model."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))
         make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
         output.say(f"model: {out}")
-        if output.json:
-            output.result(json_line({"model": str(out)}))
+        output.in_json({"model": str(out)})

@@ -20,10 +20,11 @@ Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is o
 
 
 @contextlib.contextmanager
-def reported_errors(output: Output, *, stopped: str = "stopped before anything was started") -> Iterator[None]:
-    """Turns what went wrong into one message and an exit status."""
+def reported_errors(*, json: bool, stopped: str = "stopped before anything was started") -> Iterator[Output]:
+    """Yields the verb's output; turns what goes wrong into one message and an exit status."""
+    output = Output.choose(json=json)
     try:
-        yield
+        yield output
     except (ConfigError, DataError) as error:
         output.complain(str(error))
         raise typer.Exit(BAD_INPUT) from None

@@ -47,8 +47,7 @@ def check(context: typer.Context, file: File, json: Json = False) -> None:
         output.complain(error)
     if not errors:
         output.say(f"{file}: in order")
-    if output.json:
-        output.result(json_line({"ok": not errors, "file": str(file), "errors": errors}))
+    output.in_json({"ok": not errors, "file": str(file), "errors": errors})
     raise typer.Exit(BAD_INPUT if errors else 0)
 
 
@@ -78,8 +77,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Prints the resolved config as TOML, or the schema of all keys. `config RUN.toml` is the same."""
-    output = Output.choose(json=True)
-    with reported_errors(output):
+    with reported_errors(json=True) as output:
         if schema:
             output.result(json_line(common_schema() if common else RunFile.model_json_schema()))
             return
@@ -96,8 +94,7 @@ def diff(
     json: Json = False,
 ) -> None:
     """Shows the keys in which two resolved configs differ, defaults included."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         found = differences([resolved_tables(one), resolved_tables(other)])
         if output.json:
             rows = [{"key": each.key, "a": each.values[0], "b": each.values[1]} for each in found]

@@ -31,8 +31,7 @@ def dashboard(
 
     The link has a token: it is for the owner of the run. With `--json` it is the address, and the file of the token.
     """
-    output = Output.choose(json=json)
-    with reported_errors(output), tempfile.TemporaryDirectory(prefix="headrace-") as name:
+    with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as name:
         # Not in the run directory: to look at a run changes nothing in it, and it may be read-only.
         folder = Path(name)
         address = live_address(run_dir)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.cli.gpu import try_gpu
 from headrace.config.resolve import resolve, settle
 from headrace.config.toml import config_file
@@ -15,7 +15,7 @@ from headrace.doctor.all_checks import all_checks
 from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
 from headrace.inspect.screen import show_table
-from headrace.run.execute import FAILED, FINISHED, Output
+from headrace.run.execute import FAILED, FINISHED
 from headrace.wire.process.environment import inherited
 
 _STYLES = {Level.OK: "green", Level.NOTE: "dim", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -36,8 +36,7 @@ def doctor(
 
     Exit status 1 if anything fails; warnings do not count.
     """
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         environment = inherited()
         if gpu:
             raise typer.Exit(try_gpu(output, environment))
@@ -52,8 +51,7 @@ def doctor(
         warned = sum(one.level is Level.WARN for one in findings)
         said = f"{failed} of {len(findings)} checks failed" if failed else "everything that is needed is there"
         output.say(said + (f", {warned} warning{'s' * (warned > 1)}" if warned else ""))
-        if output.json:
-            output.result(json_line(verdict(findings)))
+        output.in_json(verdict(findings))
         raise typer.Exit(FAILED if failed else FINISHED)
 
 

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.config.resolve import kept_settings
 from headrace.run.child import run_child
-from headrace.run.execute import Output
 from headrace.services.trainer.config.export import ExportSettings, ExportTable
 from headrace.services.trainer.export.written import check_target
 from headrace.wire.process.environment import inherited
@@ -34,12 +33,10 @@ def export(
     json: Json = False,
 ) -> None:
     """Writes the model of a checkpoint as a Hugging Face folder; the run may be alive. Adapters are merged."""
-    output = Output.choose(json=json)
-    with reported_errors(output, stopped="stopped; nothing was written"):
+    with reported_errors(json=json, stopped="stopped; nothing was written") as output:
         found = export_model(run_dir, inherited(), step=step, out=out)
         output.say(f"the model after step {found['step']}: {found['path']}")
-        if output.json:
-            output.result(json_line(found))
+        output.in_json(found)
 
 
 def export_model(

@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.run_dir import check_resumable
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.tables import Ports
 from headrace.config.toml import to_toml
 from headrace.run.child import run_child
-from headrace.run.execute import Output
 from headrace.run.nodes import check_nodes, how_to_join
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
 from headrace.wire.contracts.digests import same_weights
@@ -75,13 +74,11 @@ def replay(
 
     Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
     """
-    output = Output.choose(json=json)
-    with reported_errors(output, stopped="stopped"):
+    with reported_errors(json=json, stopped="stopped") as output:
         table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
         found = run_replay(run_dir, out, table, context.obj or [], output.say)
         output.say(in_words(found))
-        if output.json:
-            output.result(json_line(asdict(found)))
+        output.in_json(asdict(found))
 
 
 def run_replay(

@@ -2,7 +2,6 @@
 
 import contextlib
 import html
-import json
 import os
 import secrets
 import subprocess
@@ -68,7 +67,7 @@ class PageAccess:
             return
         output.say(said.format(f"{self.url} (its token: {self.token_file})" if self._token else self.url))
         token_file = str(self.token_file.resolve()) if self._token else None
-        output.result(json.dumps({"url": self.url, "token_file": token_file}))
+        output.in_json({"url": self.url, "token_file": token_file})
 
     @property
     def _token(self) -> str:

@@ -191,6 +191,5 @@ def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, sec
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
     output.say(f"run directory: {run_dir}")
     receipt = end_receipt(run_dir, output.say, step=summary.steps)
-    if output.json:
-        output.result(json.dumps(asdict(replace(summary, receipt=receipt))))
+    output.in_json(asdict(replace(summary, receipt=receipt)))
     return exit_status(outcome)
