@@ -1,6 +1,5 @@
 """The verb `export`: the model of a checkpoint as a folder that others load."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +48,7 @@ def export_model(
     table = ExportTable(step=-1 if step is None else step, target=out.resolve() if out else Path())
     shared = {key: values[key] for key in _SHARED if key in values} | {"run_dir": str(run_dir.resolve())}
     settings = ExportSettings.model_validate(shared | {"export": table})
-    printed = run_child(
+    return run_child(
         "the export",
         "headrace.services.trainer",
         "--export",
@@ -57,8 +56,6 @@ def export_model(
         environment=environment,
         timeout_s=_TIMEOUT_S,
     )
-    found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
-    return found
 
 
 def _sources(values: Mapping[str, object]) -> tuple[Path, ...]:

@@ -77,7 +77,7 @@ def answer_from_checkpoint(
             rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
             chat=table,
         )
-        printed = run_child(
+        return run_child(
             "the answer",
             "headrace.services.rollout",
             "--chat",
@@ -85,8 +85,6 @@ def answer_from_checkpoint(
             environment=environment,
             timeout_s=ANSWER_S,
         )
-    found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
-    return found
 
 
 def engine_tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:

@@ -19,6 +19,9 @@ Two more wait for what is known later still:
 
 8. `with_hub_model`: the id of a model on the Hub becomes its folder and its commit, once it is downloaded.
 9. `without_password`: the broker's password is left out of the files that `headrace prepare` writes.
+
+What a single process reads otherwise (ports, the broker's address, its first GPU, the base model of QLoRA's engines) is
+set where its settings are cut out of the config: `headrace.config.services`.
 """
 
 import contextlib

@@ -2,7 +2,6 @@
 
 import contextlib
 import html
-import os
 import secrets
 import subprocess
 import time
@@ -22,6 +21,7 @@ from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import TOKEN_BYTES, token_of
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
+from headrace.wire.rundir import atomic
 
 _READY_S = 60.0
 _STOP_S = 15.0
@@ -77,8 +77,7 @@ class PageAccess:
 def make_token_file(folder: Path, role: Role) -> Path:
     """Makes a token for one server in `folder`, in a file that its owner alone reads; its name is the role."""
     path = folder / role
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_hex(TOKEN_BYTES), encoding="ascii")
+    atomic.write_text(path, secrets.token_hex(TOKEN_BYTES), durable=False, mode=0o600)
     return path
 
 
@@ -88,8 +87,8 @@ def open_in_browser(link: str, folder: Path) -> None:
     Other users of the machine see the command line that starts a browser, but not that file.
     """
     path = folder / "open.html"
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(link)}">\n')
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(link)}">\n'
+    atomic.write_text(path, page, durable=False, mode=0o600)
     webbrowser.open(path.resolve().as_uri())
 
 
