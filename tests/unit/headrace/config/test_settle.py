@@ -90,3 +90,11 @@ def test_float32_in_sglang_on_a_gpu_is_refused_with_the_way_out(tmp_path: Path) 
         check(*CUDA, *SGLANG, "--model.dtype", "float32")
     with pytest.raises(ConfigError, match="no float32 kernels"):
         check(*SGLANG, "--rollout.sglang.device", "cuda", "--model.dtype", "float32")
+
+
+def test_the_heads_of_a_made_model_are_wide_enough_for_sglang_on_a_gpu(tmp_path: Path) -> None:
+    for arguments, width in (((), 32), ((*CUDA, *SGLANG), 64)):
+        made_from = settle(config(tmp_path, *arguments, text="[model.make]\n")).to_make
+        assert made_from is not None and made_from.head_dim == width
+    with pytest.raises(ConfigError, match=r"run.toml:4: \[model.make\] head_dim: 32, but SGLang's attention"):
+        settle(config(tmp_path, *CUDA, *SGLANG, text="[model.make]\nhead_dim = 32\n"))
