@@ -21,7 +21,8 @@ Two more wait for what is known later still:
 9. `without_password`: the broker's password is left out of the files that `headrace prepare` writes.
 
 What a single process reads otherwise (ports, the broker's address, its first GPU, the base model of QLoRA's engines) is
-set where its settings are cut out of the config: `headrace.config.services`.
+set where its settings are cut out of the config: `headrace.config.services`. An argument's text is read by the type of
+its key: `headrace.config.errors`.
 """
 
 import contextlib
@@ -132,7 +133,7 @@ def at_home(value: T, run_dir: Path) -> T:
 
 
 def kept_settings(run_dir: Path, process: str) -> dict[str, Any]:
-    """The settings of a process as the last start wrote them, with the paths of now. Raises ConfigError."""
+    """What the last start wrote as settings of a process, with paths as `at_home` reads them. Raises ConfigError."""
     file = RunPaths(run_dir).settings(process)
     try:
         found: dict[str, Any] = json.loads(read_regular_text(file))
