@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning import ROOT, headrace
-from headrace.demo.demo import prepare_demo
+from headrace.demo.demo import prepared_demo
 from headrace.services.trainer.algorithms.recipes import recipes
 from headrace.wire.rundir.evals import evals_of
 
@@ -145,7 +145,8 @@ def write(result: dict[str, Any], folder: Path) -> None:
 def measure(names: list[str], *, steps: int, seed: int, folder: Path) -> dict[str, Any]:
     """Prepares once, then runs each."""
     said: list[str] = []
-    prepare_demo(folder / "prepared", ["--run.seed", str(seed)], dict(os.environ), said.append)
+    with prepared_demo(folder / "prepared", ["--run.seed", str(seed)], dict(os.environ), said.append):
+        pass
     config = folder / "prepared" / "demo" / "curves.toml"
     config.write_text(RUN_TOML.format(steps=steps))
     runs = []

@@ -35,7 +35,7 @@ from safetensors.numpy import load_file
 
 from benchmarks.e2e_vs_trl import peer_python
 from benchmarks.learning import ROOT, headrace
-from headrace.demo.demo import prepare_demo
+from headrace.demo.demo import prepared_demo
 from headrace.inspect.history.record import batches_by_step, read_history
 from headrace.services.orchestrator.issuing.prompts import PromptOrder
 from headrace.wire.contracts import RolloutGroup, ScoredGroup, decode
@@ -93,7 +93,8 @@ every = {EVAL_EVERY}
 def prepare(folder: Path, seed: int) -> Path:
     """The demo's model and sums, once for all sides; `rows.jsonl` are the prompts in their order of training."""
     said: list[str] = []
-    prepare_demo(folder / "prepared", ["--run.seed", str(seed)], dict(os.environ), said.append)
+    with prepared_demo(folder / "prepared", ["--run.seed", str(seed)], dict(os.environ), said.append):
+        pass
     demo = folder / "prepared" / "demo"
     (demo / "versus.toml").write_text(RUN_TOML)
     lines = (demo / "prompts.jsonl").read_text().splitlines(keepends=True)

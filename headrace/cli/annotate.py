@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.operate.page import PageAccess, choose_port, live_address, make_token_file, serve_page
 from headrace.run.execute import Output
 from headrace.supervisor.once import python
@@ -24,27 +24,13 @@ def annotate(
     json: Json = False,
 ) -> None:
     """Serves the page on which people judge pairs of completions, until Ctrl-C."""
-    output = Output.choose(json=json)
-    with reported_errors(output), tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        address = live_page(run_dir)
-        if address:
+    with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        if address := live_address(run_dir):
             # The annotators' token opens nothing else: the link is for them.
-            page = PageAccess(address, RunPaths(run_dir).tokens / Role.ANNOTATOR)
-            output.say(f"the run is alive, its orchestrator serves the page: {page.in_words(json=output.json)}")
-            _print_address(output, page)
+            page = PageAccess(f"{address}/annotate", RunPaths(run_dir).tokens / Role.ANNOTATOR)
+            page.show(output, "the run is alive, its orchestrator serves the page: {}")
         else:
             serve_annotation(run_dir, port, inherited(), output, make_token_file(Path(folder), Role.ANNOTATOR))
-
-
-def _print_address(output: Output, page: PageAccess) -> None:
-    if output.json:
-        output.result(json_line(page.as_json()))
-
-
-def live_page(run_dir: Path) -> str | None:
-    """Where the orchestrator of a live run serves the page; None if the run is not alive. Raises ConfigError."""
-    address = live_address(run_dir)
-    return f"{address}/annotate" if address else None
 
 
 def serve_annotation(
@@ -64,12 +50,8 @@ def serve_annotation(
         "--port", str(port), "--token-file", str(token_file),
     )  # fmt: skip
     page = PageAccess(f"http://127.0.0.1:{port}/annotate", token_file)
-
-    def ready() -> None:
-        output.say(f"judge completions at {page.in_words(json=output.json)} (Ctrl-C ends it)")
-        _print_address(output, page)
-
-    serve_page(argv, port, RunPaths(run_dir).log("annotate"), environment, ready)
+    log = RunPaths(run_dir).log("annotate")
+    serve_page(argv, port, log, environment, lambda: page.show(output, "judge completions at {} (Ctrl-C ends it)"))
     pairs = RunPaths(run_dir).ranked_pairs
     count = len(pairs.read_bytes().splitlines()) if pairs.exists() else 0
     output.say(f"{count} ranked pairs in {pairs}")

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headrace.cli.common import Json, RunDir, json_line, reported_errors
+from headrace.cli.common import AcceptChangedCode, Json, RunDir, json_line, reported_errors
 from headrace.cli.completion import DottedCommand, completion_text
 from headrace.cli.dry_run import end_dry_run
 from headrace.cli.verbs import add_verbs
@@ -41,9 +41,6 @@ app = typer.Typer(
 )
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
-AcceptChangedCode = Annotated[
-    bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
 
 
@@ -96,11 +93,10 @@ def train(
 ) -> None:
     """Trains as configured in RUN.toml; `--resume` needs only the run directory."""
     began = time.monotonic()
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
-        resolved = resolve(file or run_dir_config(run_dir), arguments=context.obj, environment=inherited())
+        resolved = resolve(file or RunPaths(run_dir or Path()).run_toml, arguments=context.obj, environment=inherited())
         if accept_changed_code:
             _check_accepting(resolved, resume=resume)
         start(
@@ -171,11 +167,6 @@ def in_words(data: PreparedData | PreparedExamples) -> str:
     return said
 
 
-def run_dir_config(run_dir: Path | None) -> Path:
-    """The resolved config that a run directory keeps."""
-    return RunPaths(run_dir or Path()).run_toml
-
-
 @app.command()
 def check(
     run_dir: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
@@ -185,8 +176,7 @@ def check(
     json: Json = False,
 ) -> None:
     """Proves from journal and events that nothing was lost, trained twice, or trained under unverified weights."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         verdict = check_run(run_dir, checked_receipt(receipt))
         for problem in verdict.problems:
             output.say(f"problem: {problem}")
@@ -204,8 +194,7 @@ def algorithms(
     json: Json = False,
 ) -> None:
     """Lists the algorithms: parts, defaults, source, and when to use them."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         found = describe(name)
         if json:
             output.result(json_line([one.as_json() for one in found]))
@@ -222,13 +211,12 @@ def demo(
 ) -> None:
     """Teaches a tiny model to add, on two CPU cores in two minutes: nothing to download, nothing to set up."""
     began = time.monotonic()
-    output = Output.choose(json=json)
-    with reported_errors(output), ExitStack() as held:
+    with reported_errors(json=json) as output, ExitStack() as held:
         lock = None
         if resume:
             if run_dir is None:
                 raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
-            resolved = resolve(run_dir_config(run_dir), arguments=context.obj, environment=inherited())
+            resolved = resolve(RunPaths(run_dir).run_toml, arguments=context.obj, environment=inherited())
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
             check = partial(check_around, fresh=True)
@@ -251,10 +239,8 @@ def make_model(
     json: Json = False,
 ) -> None:
     """Creates a tiny Qwen3 model with random weights and a BPE tokenizer, to try a config before the real model."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))
         make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
         output.say(f"model: {out}")
-        if output.json:
-            output.result(json_line({"model": str(out)}))
+        output.in_json({"model": str(out)})

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.operate.token_rotation import RotationPhase, rotate
 from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
@@ -31,16 +31,14 @@ def init(
     json: Json = False,
 ) -> None:
     """Makes an authority for development and a certificate for each role: HEADRACE_TLS=FOLDER uses them."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         _check_extra()
         from headrace.operate.authority import AUTHORITY_KEY, make_authority
 
         make_authority(folder, hosts=host or (), days=days)
         output.say(f"{folder}: an authority and a certificate for each role and the broker, valid for {days} days")
         output.say(f"keep {folder / AUTHORITY_KEY} to yourself: no service needs it")
-        if output.json:
-            output.result(json_line({"folder": str(folder), "days": days}))
+        output.in_json({"folder": str(folder), "days": days})
 
 
 @certs.command("rotate")
@@ -64,8 +62,7 @@ def rotate_all(
     json: Json = False,
 ) -> None:
     """Replaces the tokens of a live run, and with --tls its certificates; no service is restarted."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         folder = tokens or (RunPaths(run_dir).tokens if run_dir else None)
         if folder is None and tls is None:
             raise ConfigError("name the run whose tokens are rotated, or a folder of them (--tokens), or --tls FOLDER")
@@ -79,8 +76,7 @@ def rotate_all(
             done.append("certificates")
         if folder is not None:
             done += _rotate_tokens(folder, [phase] if phase else list(RotationPhase), lease_s, output)
-        if output.json:
-            output.result(json_line({"done": done}))
+        output.in_json({"done": done})
 
 
 _SAID = {

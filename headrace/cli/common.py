@@ -13,14 +13,18 @@ from headrace.wire.errors import ConfigError, DataError, DiskError, HeadraceErro
 from headrace.wire.host.disk_fault import disk_fault
 
 RunDir = Annotated[Path | None, typer.Option("--run-dir", help="The run directory.")]
+AcceptChangedCode = Annotated[
+    bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
+]
 Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
 
 
 @contextlib.contextmanager
-def reported_errors(output: Output, *, stopped: str = "stopped before anything was started") -> Iterator[None]:
-    """Turns what went wrong into one message and an exit status."""
+def reported_errors(*, json: bool, stopped: str = "stopped before anything was started") -> Iterator[Output]:
+    """Yields the verb's output; turns what goes wrong into one message and an exit status."""
+    output = Output.choose(json=json)
     try:
-        yield
+        yield output
     except (ConfigError, DataError) as error:
         output.complain(str(error))
         raise typer.Exit(BAD_INPUT) from None

@@ -12,16 +12,13 @@ from typer.core import TyperGroup
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.completion import DottedCommand
 from headrace.config.common import common_schema
-from headrace.config.diff import Difference, config_file, differences, resolved_tables
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.diff import Difference, differences, resolved_tables
+from headrace.config.resolve import resolve, settle
 from headrace.config.schema import RunFile
-from headrace.config.settle import settle
-from headrace.config.toml import to_toml
+from headrace.config.toml import config_file, to_toml
 from headrace.inspect.screen import show_table
-from headrace.model.made_model import settle_path
-from headrace.model.model_check import check_model
 from headrace.run.execute import BAD_INPUT, Output
-from headrace.run.preparation.input_checks import check_data_files
+from headrace.run.preparation.input_checks import check_data_files, check_model_folder
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.process.environment import inherited
 
@@ -50,8 +47,7 @@ def check(context: typer.Context, file: File, json: Json = False) -> None:
         output.complain(error)
     if not errors:
         output.say(f"{file}: in order")
-    if output.json:
-        output.result(json_line({"ok": not errors, "file": str(file), "errors": errors}))
+    output.in_json({"ok": not errors, "file": str(file), "errors": errors})
     raise typer.Exit(BAD_INPUT if errors else 0)
 
 
@@ -62,23 +58,12 @@ def problems(file: Path, arguments: list[str]) -> list[str]:
     except ConfigError as error:
         return str(error).splitlines()
     found = []
-    for look in (_look_at_model, check_data_files):
+    for look in (check_model_folder, check_data_files):
         try:
             look(resolved)
         except (ConfigError, DataError) as error:
             found.append(str(error))
     return found
-
-
-def _look_at_model(resolved: Resolved) -> None:
-    # A model that is made for the run lies in its run directory; which one does not matter here.
-    resolved, to_make = settle_path(resolved, Path("."))
-    if to_make is not None or resolved.config.model.hub_id:
-        return
-    try:
-        check_model(resolved.config.model.path, engine=resolved.config.rollout.engine)
-    except ConfigError as error:
-        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
 
 
 @config.command("show", cls=DottedCommand)
@@ -92,14 +77,12 @@ def show(
     json: Json = False,
 ) -> None:
     """Prints the resolved config as TOML, or the schema of all keys. `config RUN.toml` is the same."""
-    output = Output.choose(json=True)
-    with reported_errors(output):
+    with reported_errors(json=True) as output:
         if schema:
             output.result(json_line(common_schema() if common else RunFile.model_json_schema()))
             return
         place = config_file(file) if file else None
-        resolved = resolve(place, arguments=context.obj or [], environment=inherited())
-        resolved = settle(resolved, Path(), goes_on=False)
+        resolved = settle(resolve(place, arguments=context.obj or [], environment=inherited()))
         tables = resolved.config.model_dump(mode="json", serialize_as_any=True)
         output.result(json_line(tables) if json else to_toml(tables).rstrip())
 
@@ -111,8 +94,7 @@ def diff(
     json: Json = False,
 ) -> None:
     """Shows the keys in which two resolved configs differ, defaults included."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         found = differences([resolved_tables(one), resolved_tables(other)])
         if output.json:
             rows = [{"key": each.key, "a": each.values[0], "b": each.values[1]} for each in found]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.operate.page import PageAccess, choose_port, live_address, make_token_file, open_in_browser, serve_page
 from headrace.run.execute import Output
 from headrace.supervisor.once import python
@@ -31,15 +31,13 @@ def dashboard(
 
     The link has a token: it is for the owner of the run. With `--json` it is the address, and the file of the token.
     """
-    output = Output.choose(json=json)
-    with reported_errors(output), tempfile.TemporaryDirectory(prefix="headrace-") as name:
+    with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as name:
         # Not in the run directory: to look at a run changes nothing in it, and it may be read-only.
         folder = Path(name)
         address = live_address(run_dir)
         if address:
             page = PageAccess(f"{address}/", RunPaths(run_dir).tokens / Role.OPERATOR)
-            output.say(f"the run is alive, its orchestrator serves the dashboard: {page.in_words(json=output.json)}")
-            _print_address(output, page)
+            page.show(output, "the run is alive, its orchestrator serves the dashboard: {}")
             if open_:
                 open_in_browser(page.link, folder)
                 time.sleep(_BROWSER_S)
@@ -56,14 +54,8 @@ def _serve(run_dir: Path, port: int, folder: Path, output: Output, *, open_: boo
     )  # fmt: skip
 
     def ready() -> None:
-        output.say(f"the dashboard is at {page.in_words(json=output.json)} (Ctrl-C ends it)")
-        _print_address(output, page)
+        page.show(output, "the dashboard is at {} (Ctrl-C ends it)")
         if open_:
             open_in_browser(page.link, folder)
 
     serve_page(argv, port, folder / "dashboard.log", inherited(), ready)
-
-
-def _print_address(output: Output, page: PageAccess) -> None:
-    if output.json:
-        output.result(json_line(page.as_json()))

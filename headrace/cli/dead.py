@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.cli.operate import WHO, TokenFile, Url, Where
 from headrace.inspect.screen import show_table
 from headrace.operate.client import OrchestratorClient, find_client
@@ -31,8 +31,7 @@ def dead(
     json: Json = False,
 ) -> None:
     """Lists the groups of a live run that were given up (dead letters), or issues their prompts again."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         if requeue and requeue_all:
             raise ConfigError("give --requeue ID or --requeue-all, not both")
         client = find_client(run_dir, url, token_file)
@@ -41,9 +40,8 @@ def dead(
         for one in said:
             output.say(f"{one['id']}: {one['said']}")
         found = client.get("/api/dead", offset=0, limit=min(limit, _PAGE))
-        if output.json:
-            output.result(json_line({**found, "requeued": said}))
-        elif not said:
+        output.in_json({**found, "requeued": said})
+        if not output.json and not said:
             _show(found, output)
 
 

@@ -7,16 +7,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.cli.gpu import try_gpu
-from headrace.config.diff import config_file
-from headrace.config.resolve import resolve
-from headrace.config.settle import settle
+from headrace.config.resolve import resolve, settle
+from headrace.config.toml import config_file
 from headrace.doctor.all_checks import all_checks
 from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
 from headrace.inspect.screen import show_table
-from headrace.run.execute import FAILED, FINISHED, Output
+from headrace.run.execute import FAILED, FINISHED
 from headrace.wire.process.environment import inherited
 
 _STYLES = {Level.OK: "green", Level.NOTE: "dim", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -37,8 +36,7 @@ def doctor(
 
     Exit status 1 if anything fails; warnings do not count.
     """
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         environment = inherited()
         if gpu:
             raise typer.Exit(try_gpu(output, environment))
@@ -46,15 +44,14 @@ def doctor(
         wants = Wants()
         if place:
             resolved = resolve(place, arguments=context.obj or [], environment=environment)
-            wants = Wants.of(settle(resolved, run_dir, goes_on=False))
+            wants = Wants.of(settle(resolved))
         findings = run_checks(all_checks(wants, run_dir, environment))
         show_table(output.console, _table(findings))
         failed = sum(one.level is Level.FAIL for one in findings)
         warned = sum(one.level is Level.WARN for one in findings)
         said = f"{failed} of {len(findings)} checks failed" if failed else "everything that is needed is there"
         output.say(said + (f", {warned} warning{'s' * (warned > 1)}" if warned else ""))
-        if output.json:
-            output.result(json_line(verdict(findings)))
+        output.in_json(verdict(findings))
         raise typer.Exit(FAILED if failed else FINISHED)
 
 

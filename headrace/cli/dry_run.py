@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli.common import json_line
 from headrace.doctor.all_checks import machine_checks
 from headrace.doctor.findings import Level, run_checks
 from headrace.doctor.wants import Wants
@@ -32,7 +31,5 @@ def end_dry_run(
         output.say(f"the config is in order; this machine cannot run it: {', '.join(lacks)}. Prepared in {run_dir}")
     else:
         output.say(f"everything is in order; nothing was started. Prepared in {run_dir}")
-    if output.json:
-        result = {"ok": not lacks, "lacks": lacks, "run_dir": str(run_dir), **dataclasses.asdict(facts)}
-        output.result(json_line(result))
+    output.in_json({"ok": not lacks, "lacks": lacks, "run_dir": str(run_dir), **dataclasses.asdict(facts)})
     return FAILED if lacks else FINISHED

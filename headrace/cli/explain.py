@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.config.diff import kept_tables
+from headrace.config.toml import kept_tables
 from headrace.inspect.explain.gather import gather, prompt_of
 from headrace.inspect.explain.names import Wanted, parse_name
 from headrace.inspect.explain.show import show
 from headrace.inspect.explain.story import Story, build_story
 from headrace.inspect.screen import show_table
 from headrace.inspect.status import look
-from headrace.run.execute import Output
 from headrace.wire.contracts import group_id
 from headrace.wire.errors import ConfigError
 
@@ -27,8 +26,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         story = explain_in(name, run_dir)
         if output.json:
             output.result(json_line(asdict(story)))

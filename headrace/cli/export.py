@@ -1,21 +1,17 @@
 """The verb `export`: the model of a checkpoint as a folder that others load."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
-from headrace.config.moved import at_home
+from headrace.cli.common import Json, reported_errors
+from headrace.config.resolve import kept_settings
 from headrace.run.child import run_child
-from headrace.run.execute import Output
 from headrace.services.trainer.config.export import ExportSettings, ExportTable
 from headrace.services.trainer.export.written import check_target
-from headrace.wire.errors import ConfigError
 from headrace.wire.process.environment import inherited
-from headrace.wire.rundir.layout import RunPaths
 
 _TIMEOUT_S = 3600.0
 _SHARED = ("run", "model", "run_dir")
@@ -36,25 +32,23 @@ def export(
     json: Json = False,
 ) -> None:
     """Writes the model of a checkpoint as a Hugging Face folder; the run may be alive. Adapters are merged."""
-    output = Output.choose(json=json)
-    with reported_errors(output, stopped="stopped; nothing was written"):
+    with reported_errors(json=json, stopped="stopped; nothing was written") as output:
         found = export_model(run_dir, inherited(), step=step, out=out)
         output.say(f"the model after step {found['step']}: {found['path']}")
-        if output.json:
-            output.result(json_line(found))
+        output.in_json(found)
 
 
 def export_model(
     run_dir: Path, environment: Mapping[str, str], *, step: int | None = None, out: Path | None = None
 ) -> dict[str, Any]:
     """`step`, `path`, `weights_sha256` of what was written. Raises ConfigError, ChildFailedError."""
-    values = _trainer_tables(run_dir)
+    values = kept_settings(run_dir, "trainer")
     if out is not None:
         check_target(out, run_dir=run_dir, sources=_sources(values))
     table = ExportTable(step=-1 if step is None else step, target=out.resolve() if out else Path())
     shared = {key: values[key] for key in _SHARED if key in values} | {"run_dir": str(run_dir.resolve())}
     settings = ExportSettings.model_validate(shared | {"export": table})
-    printed = run_child(
+    return run_child(
         "the export",
         "headrace.services.trainer",
         "--export",
@@ -62,20 +56,6 @@ def export_model(
         environment=environment,
         timeout_s=_TIMEOUT_S,
     )
-    found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
-    return found
-
-
-def _trainer_tables(run_dir: Path) -> dict[str, object]:
-    """The settings of the run's trainer."""
-    path = RunPaths(run_dir).settings("trainer")
-    try:
-        values: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{run_dir} is not a run directory (it has no config/trainer.json)") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    return at_home(values, run_dir)
 
 
 def _sources(values: Mapping[str, object]) -> tuple[Path, ...]:

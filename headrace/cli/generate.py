@@ -65,10 +65,9 @@ def generate(
     json: Json = False,
 ) -> None:
     """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
-    output = Output.choose(json=json)
     named = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
     given: _Request = {key: value for key, value in named.items() if value is not None}
-    with reported_errors(output, stopped="stopped"):
+    with reported_errors(json=json, stopped="stopped") as output:
         if environment:
             if messages is not None or stop:
                 raise ConfigError("--environment plays a task: give --task, --prompt or --held-out alone")

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,13 @@ import httpx
 from pydantic import ValidationError
 
 from headrace.cli.export import export_model
+from headrace.config.resolve import kept_settings
+from headrace.config.toml import kept_tables
 from headrace.operate.client import OrchestratorClient, read_answer
 from headrace.run.child import run_child
 from headrace.services.rollout.chat.settings import ChatOnceSettings, ChatOnceTable
 from headrace.services.rollout.settings import RolloutTable
-from headrace.wire.config.settings import ModelTable, RunTable
+from headrace.wire.config.settings import ModelTable, RunTable, first_problem
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -76,7 +77,7 @@ def answer_from_checkpoint(
             rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
             chat=table,
         )
-        printed = run_child(
+        return run_child(
             "the answer",
             "headrace.services.rollout",
             "--chat",
@@ -84,36 +85,26 @@ def answer_from_checkpoint(
             environment=environment,
             timeout_s=ANSWER_S,
         )
-    found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
-    return found
 
 
 def engine_tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
     """Tables of the run's config, as far as decoding a single row needs them."""
-    path = RunPaths(run_dir).run_toml
-    try:
-        return _sound_tables(tomllib.loads(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{run_dir} is not a run directory: {path}: {key}: {first['msg']}") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{run_dir} is not a run directory: {path}: {error}") from None
-
-
-def _sound_tables(tables: dict[str, Any]) -> tuple[RunTable, ModelTable, RolloutTable]:
+    tables, path = kept_tables(run_dir), RunPaths(run_dir).run_toml
     for name in ("run", "model", "rollout"):
         if not isinstance(tables.get(name, {}), dict):
-            raise ValueError(f"{name} is not a table")
+            raise ConfigError(f"{run_dir} is not a run directory: {path}: {name} is not a table")
     model = {key: value for key, value in tables.get("model", {}).items() if key in ModelTable.model_fields}
     rollout = {"context_length": tables.get("rollout", {}).get("context_length", 0)}
-    return RunTable.model_validate(tables["run"]), ModelTable.model_validate(model), RolloutTable(**rollout)
+    try:
+        found = RunTable.model_validate(tables.get("run")), ModelTable.model_validate(model), RolloutTable(**rollout)
+    except ValidationError as error:
+        raise ConfigError(f"{run_dir} is not a run directory: {path}: {first_problem(error)}") from None
+    return found
 
 
 def _stop_token_ids(run_dir: Path) -> tuple[int, ...]:
     """Stop tokens of the RL training; empty for a stage on given examples."""
     try:
-        found = json.loads(RunPaths(run_dir).settings("orchestrator").read_text(encoding="utf-8"))
-        return tuple(int(token) for token in found["stop_token_ids"])
-    except (OSError, ValueError, KeyError):
+        return tuple(int(token) for token in kept_settings(run_dir, "orchestrator")["stop_token_ids"])
+    except (ConfigError, ValueError, KeyError):
         return ()

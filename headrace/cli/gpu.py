@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from headrace.cli.common import json_line
 from headrace.doctor.placement import visible
 from headrace.run.execute import FAILED, FINISHED, Output
 from headrace.selfcheck.check import NOT_HERE, PROBES, ProbeResult, run_probes
@@ -22,8 +21,7 @@ def try_gpu(output: Output, environment: Mapping[str, str]) -> int:
         raise ConfigError(f"this machine has no GPU; {ON}=cpu tries what can be tried without one")
     rows = run_probes(PROBES, on=on, environment=environment, say=lambda row: output.say(line_of(row)))
     output.say(summary(rows))
-    if output.json:
-        output.result(json_line(verdict(rows)))
+    output.in_json(verdict(rows))
     return FAILED if any(row.status == "failed" for row in rows) else FINISHED
 
 

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
-from headrace.run.execute import Output
+from headrace.cli.common import Json, reported_errors
 from headrace.run.join import join_node
 from headrace.wire.process.environment import inherited
 
@@ -20,10 +19,8 @@ def join(
     json: Json = False,
 ) -> None:
     """Runs one more machine of a run's trainer (trainer.nodes above 1) until the run ends."""
-    output = Output.choose(json=json)
-    with reported_errors(output, stopped="stopped"):
+    with reported_errors(json=json, stopped="stopped") as output:
         folder = run_dir.resolve()
         status = join_node(folder, node, rendezvous, inherited(), output)
-        if output.json:
-            output.result(json_line({"node": node, "run_dir": str(folder), "status": status}))
+        output.in_json({"node": node, "run_dir": str(folder), "status": status})
         raise typer.Exit(status)

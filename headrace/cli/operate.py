@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, RunDir, json_line, reported_errors
+from headrace.cli.common import Json, RunDir, reported_errors
 from headrace.operate.client import OrchestratorClient, find_client
+from headrace.operate.scale import check_request
 from headrace.operate.scale import scale as scale_run
-from headrace.run.execute import Output
-from headrace.supervisor.scaling import SERVICES, check_count
-from headrace.wire.errors import ConfigError
 
 Where = Annotated[
     Path | None,
@@ -73,29 +71,19 @@ def scale(
     Those that go hand their work back at once. A later --resume starts with the number in the config again.
     """
     if url:
-        body = {"service": service, "count": count}
-        _act("scale", body, lambda: _checked(body, find_client(folder or run_dir, url, token_file)), json=json)
+        with reported_errors(json=json):
+            body = {"service": service, "count": check_request(service, count)}
+        _act("scale", body, lambda: find_client(folder or run_dir, url, token_file), json=json)
         return
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         lines = scale_run(service, count, folder or run_dir)
         for line in lines:
             output.say(line)
-        if output.json:
-            output.result(json_line({"said": "; ".join(lines)}))
-
-
-def _checked(body: dict[str, Any], client: OrchestratorClient) -> OrchestratorClient:
-    if body["service"] not in SERVICES:
-        raise ConfigError(f"{body['service']!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
-    body["count"] = check_count(body["count"])
-    return client
+        output.in_json({"said": "; ".join(lines)})
 
 
 def _act(action: str, body: Mapping[str, object], find: Callable[[], OrchestratorClient], *, json: bool) -> None:
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         said = find().post(f"/api/actions/{action}", {**body, "who": WHO}, _ACTION_S)
         output.say(str(said["said"]))
-        if output.json:
-            output.result(json_line(said))
+        output.in_json(said)

@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
@@ -15,15 +14,14 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from headrace.cli.export import export_model
 from headrace.cli.generate_answer import engine_tables
-from headrace.config.moved import at_home
+from headrace.config.resolve import kept_settings
 from headrace.run.child import last_words, run_child
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings
 from headrace.services.rollout.settings import RolloutTable
-from headrace.supervisor.once import ChildFailedError, child_environment, python
-from headrace.wire.config.settings import ModelTable
+from headrace.supervisor.once import ChildFailedError, child, child_environment, python
+from headrace.wire.config.settings import ModelTable, first_problem
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
-from headrace.wire.process.lifecycle import die_with_parent
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
 
@@ -78,21 +76,19 @@ def play_episode(
 
 def _settings(run_dir: Path, play: Mapping[str, object]) -> PlayOnceSettings:
     # `headrace prepare` writes one file for all workers.
-    found = [RunPaths(run_dir).settings(name) for name in ("environment-0", "environment")]
-    path = next((one for one in found if one.is_file()), None)
-    if path is None:
-        raise ConfigError(f"{run_dir} has no environment to play: {found[0]} is missing")
-    of_run = _json(RunPaths(run_dir).settings("orchestrator"))
+    names = ("environment-0", "environment")
+    name = next((one for one in names if RunPaths(run_dir).settings(one).is_file()), None)
+    if name is None:
+        raise ConfigError(f"{run_dir} has no environment to play: {RunPaths(run_dir).settings(names[0])} is missing")
+    of_run = kept_settings(run_dir, "orchestrator")
     table = {**_sampling(of_run), **play}
     if play.get("temperature") == 0:  # A program may still ask for the temperature that it was trained with.
         table = {**table, "temperature": _sampling(of_run).get("temperature", 1.0), "greedy": True}
     try:
-        # The run directory may have been moved since.
-        kept = {**at_home(_json(path), run_dir), "run_dir": str(run_dir.resolve())}
+        kept = {**kept_settings(run_dir, name), "run_dir": str(run_dir.resolve())}
         return PlayOnceSettings.model_validate({**kept, "play": table})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ConfigError(f"{RunPaths(run_dir).settings(name)}: {first_problem(error)}") from None
 
 
 def _sampling(of_run: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -102,15 +98,8 @@ def _sampling(of_run: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {**found, "stop_token_ids": of_run.get("stop_token_ids") or []}
 
 
-def _json(path: Path) -> dict[str, JsonValue]:
-    try:
-        return _TASK.validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-
-
 def _played(settings: PlayOnceSettings, environment: Mapping[str, str]) -> Played:
-    said = run_child(
+    return run_child(
         "the episode",
         "headrace.services.environment",
         "--play",
@@ -118,7 +107,6 @@ def _played(settings: PlayOnceSettings, environment: Mapping[str, str]) -> Playe
         environment=environment,
         timeout_s=settings.environment.episode_s + settings.environment.start_s + _BESIDE_S,
     )
-    return _TASK.validate_json(said.strip().splitlines()[-1])
 
 
 @contextmanager
@@ -128,19 +116,8 @@ def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str], folder:
     config.write_text(settings.model_dump_json(), encoding="utf-8")
     env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
     argv = python("headrace.services.rollout", "--turns", "--config", str(config))
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            preexec_fn=die_with_parent,
-        )  # fmt: skip
-    try:
+    with log.open("wb") as errors, child(argv, env, stdout=subprocess.PIPE, stderr=errors) as process:
         yield f"127.0.0.1:{_port(process, log)}"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:

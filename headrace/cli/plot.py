@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, reported_errors
 from headrace.config.run_dir import check_name
 from headrace.inspect.plot import RunRows, choose_panels, draw
 from headrace.inspect.runs.facts import facts_of
-from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.metrics import steps_of
@@ -27,12 +26,10 @@ def plot(
     json: Json = False,
 ) -> None:
     """Draws curves of runs as PNG and SVG: reward, accuracy, loss, KL, entropy, length, staleness, step time."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         files = plot_runs(run_dirs, out)
         output.say("\n".join(str(file) for file in files))
-        if output.json:
-            output.result(json_line({"files": [str(file) for file in files], "runs": [str(run) for run in run_dirs]}))
+        output.in_json({"files": [str(file) for file in files], "runs": [str(run) for run in run_dirs]})
 
 
 def plot_runs(run_dirs: Sequence[Path], out: Path | None) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import AcceptChangedCode, Json, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepared_demo
 from headrace.doctor.exposure import exposures, in_words
@@ -33,14 +33,11 @@ def prepare(
         list[str] | None,
         typer.Option("--event-group", metavar="SERVICE=GID", help="Group that may write to RUN/events/SERVICE alone."),
     ] = None,
-    accept_changed_code: Annotated[
-        bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
-    ] = False,
+    accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
     """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
-    output = Output.choose(json=json)
-    with reported_errors(output), ExitStack() as held:
+    with reported_errors(json=json) as output, ExitStack() as held:
         resolved, lock = _resolve(context.obj, run_dir, file, broker, output, held, demo=demo)
         found = prepare_elsewhere(
             resolved,
@@ -61,9 +58,7 @@ def prepare(
                 "its rows are played: start the environment service too (Compose: --profile environment; Kubernetes: "
                 "the component environment)"
             )
-        if output.json:
-            fields = {"run_dir": str(found.run_dir), "goes_on": found.goes_on, **dataclasses.asdict(found.data)}
-            output.result(json_line(fields))
+        output.in_json({"run_dir": str(found.run_dir), "goes_on": found.goes_on, **dataclasses.asdict(found.data)})
 
 
 def _event_groups(options: Sequence[str]) -> dict[str, int]:

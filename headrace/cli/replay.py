@@ -9,17 +9,14 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
-from headrace.config.resolve import Resolved, resolve
+from headrace.cli.common import Json, reported_errors
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.run_dir import check_resumable
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
-from headrace.config.settle import settle
 from headrace.config.tables import Ports
 from headrace.config.toml import to_toml
 from headrace.run.child import run_child
-from headrace.run.execute import Output
 from headrace.run.nodes import check_nodes, how_to_join
-from headrace.run.offline import refuse_stage
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
 from headrace.wire.contracts.digests import same_weights
 from headrace.wire.errors import ConfigError
@@ -77,22 +74,21 @@ def replay(
 
     Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
     """
-    output = Output.choose(json=json)
-    with reported_errors(output, stopped="stopped"):
+    with reported_errors(json=json, stopped="stopped") as output:
         table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
         found = run_replay(run_dir, out, table, context.obj or [], output.say)
         output.say(in_words(found))
-        if output.json:
-            output.result(json_line(asdict(found)))
+        output.in_json(asdict(found))
 
 
 def run_replay(
     run_dir: Path, out: Path, table: ReplayTable, overrides: list[str], say: Callable[[str], None]
 ) -> Replayed:
     """Runs the trainer to the replay's end. Raises ConfigError, ChildFailedError, WaitTimeoutError."""
-    refuse_stage(run_dir)
     _check_overrides(overrides)
     resolved = settle(resolve(RunPaths(run_dir).run_toml, arguments=overrides), run_dir, goes_on=True)
+    if (stage := resolved.config.run.stage) != "rl":
+        raise ConfigError(f"{run_dir} is a run of the stage {stage}, which keeps no journal; see `headrace status`")
     check_resumable(run_dir, resolved.config)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out} is not empty: choose a new folder")

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.config import difference_table
-from headrace.config.diff import differences, kept_tables
+from headrace.config.diff import differences
+from headrace.config.toml import kept_tables
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
 from headrace.inspect.screen import show_table
 from headrace.inspect.waits import duration
-from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
 
 runs = typer.Typer(no_args_is_help=True, help="Lists and compares run directories.")
@@ -39,8 +39,7 @@ def list_(
     folder: Annotated[Path, typer.Argument(help="The folder of run directories.")] = Path("runs"), json: Json = False
 ) -> None:
     """Lists the run directories in a folder: state, steps, reward and held-out accuracy."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         found = list(runs_in(folder, output.complain))
         if output.json:
             output.result(json_line([asdict(one) for one in found]))
@@ -58,8 +57,7 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compares what runs came to (means of the last ten steps), and the keys in which their configs differ."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         if len(run_dirs) < 2:
             raise ConfigError("give two run directories or more")
         found = [facts_of(run_dir) for run_dir in run_dirs]

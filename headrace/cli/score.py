@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
-from headrace.run.execute import Output
-from headrace.run.score import parse_options, reward_table, score_file, scorer_names, scoring_bar, table_of
+from headrace.cli.common import Json, reported_errors
+from headrace.run.score import parse_options, reward_table, score_file, scoring_bar, table_of
+from headrace.services.reward.scorers.registry import BUILT_IN
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.environment import inherited
 
@@ -30,10 +30,9 @@ def score(
     json: Json = False,
 ) -> None:
     """Runs a scorer over a file of completions: `headrace score --reward math --input IN.jsonl --output OUT.jsonl`."""
-    output = Output.choose(json=json)
-    with reported_errors(output, stopped="stopped; no scores were written"):
+    with reported_errors(json=json, stopped="stopped; no scores were written") as output:
         if listed:
-            output.say("\n".join(scorer_names()))
+            output.say("\n".join(BUILT_IN))
             return
         if source is None or target is None:
             raise ConfigError(
@@ -43,5 +42,4 @@ def score(
         with scoring_bar(output.console) as progress:
             found = score_file(table, source, target, inherited(), progress)
         output.say(f"{found['scored']} scored, {found['abstained']} abstained, in {target}")
-        if output.json:
-            output.result(json_line({**found, "output": str(target)}))
+        output.in_json({**found, "output": str(target)})

@@ -1,26 +1,19 @@
 """The commands `status` and `watch`: what waits for what, once or until the run ends."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.cli.operate import TokenFile
+from headrace.cli.operate import TokenFile, Url, Where
 from headrace.cli.watch import watch as watch_run
 from headrace.inspect.status import look_where, show_status
-from headrace.run.execute import FINISHED, Output
-
-Folder = Annotated[
-    Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False)
-]
-Url = Annotated[str, typer.Option("--url", help="HTTP address of an orchestrator, instead of a run directory.")]
+from headrace.run.execute import FINISHED
 
 
-def status(run_dir: Folder = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
+def status(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
     """Shows what a run is doing and what waits for what, or its results."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         shown = look_where(run_dir, url, token_file)
         if shown.refused:
             output.say(shown.refused)
@@ -31,15 +24,14 @@ def status(run_dir: Folder = None, url: Url = "", token_file: TokenFile = None, 
 
 
 def watch(
-    run_dir: Folder = None,
+    run_dir: Where = None,
     url: Url = "",
     token_file: TokenFile = None,
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
 ) -> None:
     """Shows a run live until it ends; Ctrl-C quits, the run continues. Without a terminal: a line at each refresh."""
-    output = Output.choose(json=json)
-    with reported_errors(output):
+    with reported_errors(json=json) as output:
         try:
             ended = watch_run(lambda: look_where(run_dir, url, token_file), output, every_s=every)
         except KeyboardInterrupt:

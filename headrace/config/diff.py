@@ -1,16 +1,12 @@
 """Compares configs key by key. Pure but for reading the files."""
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.config.resolve import resolve
-from headrace.config.settle import settle
-from headrace.wire.errors import ConfigError
-from headrace.wire.host.regular_file import read_regular_text
-from headrace.wire.rundir.layout import RunPaths
+from headrace.config.resolve import resolve, settle
+from headrace.config.toml import kept_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,36 +17,17 @@ class Difference:
     values: tuple[object, ...]
 
 
-def config_file(place: Path) -> Path:
-    """The config of a run directory, or the file itself. Raises ConfigError if there is none."""
-    if not place.is_dir():
-        return place
-    file = RunPaths(place).run_toml
-    if not file.is_file():
-        raise ConfigError(f"{place} is not a run directory (it has no config/run.toml)")
-    return file
-
-
 def resolved_tables(place: Path) -> dict[str, object]:
     """All tables of a `run.toml`, defaults included; for a run directory the tables that it was run with."""
     if place.is_dir():
         return _as_given(kept_tables(place))
-    return settle(resolve(place), place, goes_on=False).config.model_dump(mode="json", serialize_as_any=True)
+    return settle(resolve(place)).config.model_dump(mode="json", serialize_as_any=True)
 
 
 def _as_given(tables: dict[str, Any]) -> dict[str, object]:
     """Replaces the local folder of a Hub model by its id, which is the same on every machine."""
     model = tables.get("model", {})
     return tables | {"model": model | {"path": model["hub"], "hub": ""}} if model.get("hub") else tables
-
-
-def kept_tables(run_dir: Path) -> dict[str, Any]:
-    """The config of a run directory, whichever version wrote it. Raises ConfigError."""
-    file = config_file(run_dir)
-    try:
-        return tomllib.loads(read_regular_text(file))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
 def differences(configs: Sequence[Mapping[str, object]]) -> list[Difference]:

@@ -1,20 +1,61 @@
-"""Turns pydantic's errors into messages that name the place, the key and the nearest valid key."""
+"""Validates settings; pydantic's errors become messages that name the place, the key and the nearest valid key."""
 
 import difflib
+import json
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, time
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from headrace.config.layers import Layer
+from headrace.config.layers import Layer, Setting, nest, place_of
 from headrace.config.lines import KeyPath, line_of
+from headrace.config.schema import RunFile
+from headrace.wire.errors import ConfigError
 
 _SHOWN = 200
-Lines = Mapping[KeyPath, int]
+_STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
 
 
-class Explainer:
+def validate(layer: Layer, lines: dict[KeyPath, int], file: str) -> RunFile:
+    """Validates strictly, as TOML types are explicit; text from arguments is converted to the type of its key."""
+    for keys, setting in layer.items():
+        if (found := _moment_in(setting.value)) is not None:
+            raise ConfigError(
+                f'{place_of(layer, keys)}: {found} is a date or time, and no setting is: write it as text, "{found}"'
+            )
+    try:
+        return RunFile.model_validate_json(json.dumps(nest(layer)), strict=True)
+    except ValidationError as error:
+        as_text = _with_text(layer, error)
+        if as_text is not None:
+            return validate(as_text, lines, file)
+        raise ConfigError("\n".join(_Explainer(RunFile, layer, lines, file).explain(error))) from None
+
+
+def _moment_in(value: object) -> date | time | None:
+    """A date or time of TOML in a value, however deep: JSON has none."""
+    if isinstance(value, date | time):
+        return value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for one in inner if (found := _moment_in(one)) is not None), None)
+
+
+def _with_text(layer: Layer, error: ValidationError) -> Layer | None:
+    """The layer with the raw text where an argument was taken for a number but the key holds a string."""
+    changed = dict(layer)
+    for detail in error.errors():
+        keys = tuple(str(part) for part in detail["loc"])
+        setting = next((layer[k] for k in (keys, keys[:-1]) if k in layer), None)
+        if setting and detail["type"] in _STRING_ERRORS and setting.text is not None:
+            found = keys if keys in layer else keys[:-1]
+            if setting.value != setting.text:
+                changed[found] = Setting(setting.text, setting.origin, setting.base, setting.text)
+    return changed if changed != layer else None
+
+
+class _Explainer:
     """Explains the errors of one validation against `model` of settings from `layer`."""
 
     def __init__(self, model: type[BaseModel], layer: Layer, lines: dict[KeyPath, int], file: str) -> None:

@@ -108,6 +108,18 @@ def merge(layers: Iterable[Layer]) -> Layer:
     return merged
 
 
+def nearest(layer: Layer, keys: Sequence[str]) -> Setting:
+    """The setting that gives a key, alone or with its table; without one its default, which has no origin."""
+    given = (layer.get(tuple(keys[:length])) for length in range(len(keys), 0, -1))
+    return next(filter(None, given), Setting(None, "", Path.cwd()))
+
+
+def place_of(layer: Layer, keys: Sequence[str]) -> str:
+    """Where a value was given, as an error names it: `run.toml:12: [data] path`; for a default just the key."""
+    name, origin = f"[{'.'.join(keys[:-1])}] {keys[-1]}", nearest(layer, keys).origin
+    return f"{origin}: {name}" if origin else f"{name} (default)"
+
+
 def nest(layer: Layer) -> dict[str, Any]:
     """The flat map as nested tables."""
     tables: dict[str, Any] = {}

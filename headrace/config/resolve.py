@@ -1,35 +1,72 @@
-"""Resolves a config: arguments override the environment, which overrides `run.toml`, which overrides the defaults."""
+"""From what a user wrote to what a run uses: every value of a config that changes after it was read changes here.
+
+`resolve` knows the sources alone. It applies these rules, in this order:
+
+1. `_at_home`: in the config of a run directory that was moved or copied, a path below its old place is one below its
+   place now, so that the run can be resumed there. Keys that older builds wrote there are left out.
+2. `_with_taskset`: `data.environment` gives `environment.name` and, for a folder, `environment.path`.
+3. `_absolute`: a relative path starts at the folder of the file that gives it, or at the working directory, since the
+   services have other ones.
+
+`settle` needs the run directory as well, which `run.id` may name, and what the first start chose in it:
+
+4. `_with_dtype`: `model.dtype = "auto"` is bfloat16 on a GPU and else float32; a resumed run keeps its own.
+5. `_with_stale`: a `run.stale` that is not given is `mask` for episodes; a resumed run keeps its own.
+6. `_with_head_dim`: the heads of a made model are wide enough for the kernels of SGLang on a GPU.
+7. `_with_made_path`: `model.path` of a made model is in the run directory.
+
+Two more wait for what is known later still:
+
+8. `with_hub_model`: the id of a model on the Hub becomes its folder and its commit, once it is downloaded.
+9. `without_password`: the broker's password is left out of the files that `headrace prepare` writes.
+
+What a single process reads otherwise (ports, the broker's address, its first GPU, the base model of QLoRA's engines) is
+set where its settings are cut out of the config: `headrace.config.services`. An argument's text is read by the type of
+its key: `headrace.config.errors`.
+"""
 
 import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import ValidationError
-
-from headrace.config.errors import Explainer
-from headrace.config.layers import Layer, Setting, merge, nest, read_arguments, read_environment, read_file, shortened
-from headrace.config.lines import KeyPath
-from headrace.config.moved import settings_at_home
+from headrace.config.errors import validate
+from headrace.config.layers import (
+    Layer,
+    merge,
+    nearest,
+    place_of,
+    read_arguments,
+    read_environment,
+    read_file,
+    shortened,
+)
 from headrace.config.schema import RunFile
+from headrace.config.tables import MakeTable
+from headrace.config.toml import kept_tables
 from headrace.services.environment.settings import VERIFIERS
+from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.rundir.layout import RunPaths
 
-_STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+T = TypeVar("T")
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".ndjson", ".csv", ".tsv")
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """Where a path was given: the folder that it is relative to, and the place that an error names."""
-
-    base: Path
-    where: str
+CUDA_HEAD_DIM = 64
+"""The narrowest head that FlashInfer's kernels support (DISPATCH_HEAD_DIM in its include/flashinfer/utils.cuh)."""
+_DTYPE_BEFORE = "float32"
+"""Default of `model.dtype` before `auto` existed."""
+STALE_BEFORE: StalePolicy = "drop"
+"""Value of `run.stale` for run directories that were made before the key existed."""
+_GONE = {("trainer", "fail_at")}
+"""Keys that older builds wrote with their defaults."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_FOLDERS = {("reward", "path"), ("algorithm", "path"), ("environment", "path")}
+"""Keys at which "." is a folder; at others it is the same `Path` as the empty one, which means none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,130 +79,147 @@ class Resolved:
 
     def place(self, *keys: str) -> str:
         """Where the value was given: `run.toml:12: [data] path`; for a default just the key."""
-        return _given(self.layer, keys).where
+        return place_of(self.layer, keys)
+
+    @property
+    def to_make(self) -> MakeTable | None:
+        """The table of a model that is made for the run; None for a run with a `model.path`."""
+        return None if ("model", "path") in self.layer else self.config.model.make
+
+    def changed(self, table: str, **values: object) -> "Resolved":
+        """The same with other values in a table, which are not validated again."""
+        update = {table: getattr(self.config, table).model_copy(update=values)}
+        return replace(self, config=self.config.model_copy(update=update))
 
 
 def resolve(
     file: Path | None, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Resolved:
-    """Returns the resolved config. Raises ConfigError with one line per error, each naming its place.
-
-    Paths in the config of a run directory that was moved are those of where it lies now (`headrace.config.moved`).
-    """
+    """Returns the resolved config. Raises ConfigError with one line per error, each naming its place."""
     text = str(file) if file else "arguments"
     from_file, lines = read_file(file) if file else ({}, {})
-    from_file = settings_at_home(from_file, file)
+    from_file = _at_home(from_file, file) if file else {}
     layer = _with_taskset(merge([from_file, read_environment(environment or {}), read_arguments(arguments)]))
-    config = _validate(layer, lines, text)
-    return Resolved(_absolute(config, layer), text, layer)
+    return Resolved(_absolute(validate(layer, lines, text), layer), text, layer)
+
+
+def settle(resolved: Resolved, run_dir: Path | None = None, *, goes_on: bool = False) -> Resolved:
+    """Settles what `resolve` leaves open, or restores it for a resumed run; None: for no run directory, only to look.
+
+    `goes_on`: the run directory holds a run. Raises ConfigError if SGLang on a GPU cannot run the given head width.
+    """
+    kept = _kept(run_dir) if goes_on and run_dir else None
+    resolved = _with_stale(_with_dtype(resolved, kept), kept)
+    if not goes_on:
+        resolved = _with_head_dim(resolved)
+    return _with_made_path(resolved, run_dir) if run_dir else resolved
+
+
+def _kept(run_dir: Path) -> dict[str, Any]:
+    """The tables that the first start wrote; none if they cannot be read, which `check_resumable` then reports."""
+    with contextlib.suppress(ConfigError):
+        return kept_tables(run_dir)
+    return {}
+
+
+def at_home(value: T, run_dir: Path) -> T:
+    """A value that a run directory keeps, such as a table: each path below its old place is one below `run_dir`.
+
+    Only where it exists there: another path stays, and an error names it.
+    """
+    was, here = _recorded(run_dir), run_dir.resolve()
+    moved: T = _moved(value, was, here) if was and was != here else value
+    return moved
+
+
+def kept_settings(run_dir: Path, process: str) -> dict[str, Any]:
+    """What the last start wrote as settings of a process, with paths as `at_home` reads them. Raises ConfigError."""
+    file = RunPaths(run_dir).settings(process)
+    try:
+        found: dict[str, Any] = json.loads(read_regular_text(file))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
+    return at_home(found, run_dir)
+
+
+def _at_home(layer: Layer, file: Path) -> Layer:
+    run_dir = file.resolve().parent.parent
+    if RunPaths(run_dir).run_toml != file.resolve():
+        return layer
+    values = at_home({keys: setting.value for keys, setting in layer.items()}, run_dir)
+    return {keys: replace(setting, value=values[keys]) for keys, setting in layer.items() if keys not in _GONE}
+
+
+def _recorded(run_dir: Path) -> Path | None:
+    """The place of the run directory as its last start recorded it, which is absolute; None if there is no record."""
+    for name in ("trainer", "orchestrator"):
+        try:
+            found = json.loads(read_regular_text(RunPaths(run_dir).settings(name)))
+        except (OSError, ValueError, RecursionError):
+            continue
+        place = found.get("run_dir") if isinstance(found, dict) else None
+        if isinstance(place, str) and place.startswith("/") and len(Path(place).parts) > 1:
+            return Path(place)
+    return None
+
+
+def _moved(value: Any, was: Path, here: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: _moved(inner, was, here) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_moved(inner, was, here) for inner in value]
+    if isinstance(value, str) and value.startswith(f"{was}/"):
+        place = here / value[len(f"{was}/") :]
+        return str(place) if place.exists() else value
+    return value
 
 
 def _with_taskset(layer: Layer) -> Layer:
-    """The layer with what `[data] environment` says of `[environment]`; a folder is a module of the folder above it."""
-    given = layer.get(("data", "environment"))
+    """A folder is a module of the folder above it."""
+    keys = ("data", "environment")
+    given = layer.get(keys)
     if given is None or not isinstance(given.value, str) or not given.value:
         return layer
-    folder = _join(_given(layer, ("data", "environment")), Path(given.value))
+    folder = _joined(layer, keys, Path(given.value))
     name = folder.name if folder.is_dir() else given.value
     added: Layer = {("environment", "name"): replace(given, value=f"{VERIFIERS}{name}", text=None)}
     if folder.is_dir():
         added["environment", "path"] = replace(given, value=str(folder.parent), text=None)
-    return {**added, **layer, ("data", "environment"): replace(given, value=name, text=None)}
-
-
-def _validate(layer: Layer, lines: dict[KeyPath, int], file: str) -> RunFile:
-    """Validates strictly, as TOML types are explicit; text from arguments is converted to the type of its key."""
-    for keys, setting in layer.items():
-        if (found := _moment_in(setting.value)) is not None:
-            raise ConfigError(
-                f"{_given(layer, keys).where}: {found} is a date or time, and no setting is: write it as text, "
-                f'"{found}"'
-            )
-    try:
-        return RunFile.model_validate_json(json.dumps(nest(layer)), strict=True)
-    except ValidationError as error:
-        as_text = _with_text(layer, error)
-        if as_text is not None:
-            return _validate(as_text, lines, file)
-        raise ConfigError("\n".join(Explainer(RunFile, layer, lines, file).explain(error))) from None
-
-
-def _moment_in(value: object) -> date | time | None:
-    """A date or time of TOML in a value, however deep: JSON has none."""
-    if isinstance(value, date | time):
-        return value
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((found for one in inner if (found := _moment_in(one)) is not None), None)
-
-
-def _with_text(layer: Layer, error: ValidationError) -> Layer | None:
-    """The layer with the raw text where an argument was taken for a number but the key holds a string."""
-    changed = dict(layer)
-    for detail in error.errors():
-        keys = tuple(str(part) for part in detail["loc"])
-        setting = next((layer[k] for k in (keys, keys[:-1]) if k in layer), None)
-        if setting and detail["type"] in _STRING_ERRORS and setting.text is not None:
-            found = keys if keys in layer else keys[:-1]
-            if setting.value != setting.text:
-                changed[found] = Setting(setting.text, setting.origin, setting.base, setting.text)
-    return changed if changed != layer else None
+    return {**added, **layer, keys: replace(given, value=name, text=None)}
 
 
 def _absolute(config: RunFile, layer: Layer) -> RunFile:
-    """Relative paths become absolute: those of a file start at its folder, others at the working directory."""
-    tables = config.model_dump(mode="python", serialize_as_any=True)
-    tables = _walk(tables, (), layer)
-    for key in ("path", "eval_path"):
-        tables["data"][key] = _data_path(tables["data"][key], _given(layer, ("data", key)))
-    for table in ("reward", "algorithm", "environment"):
-        if tables[table]["path"] == Path("."):
-            # For other keys an empty path, the same `Path` as ".", means none; for these None does.
-            tables[table]["path"] = _given(layer, (table, "path")).base.resolve()
-    _absolute_scorers(tables["reward"]["scorers"], _given(layer, ("reward", "scorers")))
-    for name, task in tables["reward"]["tasks"].items():
-        _absolute_scorers(task["scorers"], _given(layer, ("reward", "tasks", name, "scorers")))
-    return RunFile.model_validate(tables)
+    return RunFile.model_validate(_rooted(config.model_dump(mode="python", serialize_as_any=True), (), layer))
 
 
-def _absolute_scorers(scorers: Sequence[dict[str, Any]], given: _Given) -> None:
-    """Options that name a file or folder: `path`, and all that end in `_file`."""
-    for scorer in scorers:
-        _absolute_scorers(scorer["members"], given)
-        for key, value in scorer["options"].items():
-            if isinstance(value, str) and value and (key == "path" or key.endswith("_file")):
-                scorer["options"][key] = str(_join(given, Path(value)))
-
-
-def _walk(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:
-    if isinstance(value, Path):
-        joined = _join(_given(layer, keys), value)
-        return value if keys == ("model", "path") and _is_hub_id(value) and not joined.exists() else joined
+def _rooted(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:
+    """A value of any kind with its paths made absolute; the id of a model or dataset of the Hub stays."""
     if isinstance(value, dict):
-        return {key: _walk(inner, (*keys, str(key)), layer) for key, inner in value.items()}
+        return {key: _rooted(inner, (*keys, str(key)), layer) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_walk(inner, keys, layer) for inner in value)
+        return type(value)(inner if isinstance(inner, str) else _rooted(inner, keys, layer) for inner in value)
+    if isinstance(value, Path) and (value.parts or keys in _FOLDERS):
+        joined = _joined(layer, keys, value)
+        is_hub_id = keys == ("model", "path") and _HUB_ID.fullmatch(value.as_posix()) and not joined.exists()
+        return value if is_hub_id else joined
+    if isinstance(value, str) and value and _is_path(value, keys, layer):
+        return str(_joined(layer, keys, Path(value)))
     return value
 
 
-def _data_path(text: str, given: _Given) -> str:
-    """A file's path, absolute; the id of a dataset stays as it is."""
-    looks_like_file = text.endswith(DATA_SUFFIXES) or text.startswith((".", "/", "~"))
-    if text and (looks_like_file or _join(given, Path(text)).exists()):
-        return str(_join(given, Path(text)))
-    return text
+def _is_path(text: str, keys: tuple[str, ...], layer: Layer) -> bool:
+    """Whether a text names a file or folder: a data file, or an option of a scorer (`path`, and all in `_file`)."""
+    if keys in {("data", "path"), ("data", "eval_path")}:
+        looks_like_file = text.endswith(DATA_SUFFIXES) or text.startswith((".", "/", "~"))
+        return looks_like_file or _joined(layer, keys, Path(text)).exists()
+    is_option = keys[0] == "reward" and keys[-2] == "options"
+    return is_option and (keys[-1] == "path" or keys[-1].endswith("_file"))
 
 
-def _is_hub_id(path: Path) -> bool:
-    """Whether it has the form OWNER/NAME of a model on the Hub."""
-    return _HUB_ID.fullmatch(path.as_posix()) is not None
-
-
-def _join(given: _Given, path: Path) -> Path:
+def _joined(layer: Layer, keys: tuple[str, ...], path: Path) -> Path:
     """The absolute path. Raises ConfigError for one that no system call takes."""
-    if not path.parts:
-        return path
     try:
-        joined = Path((given.base / path.expanduser()).as_posix()).resolve()
+        joined = Path((nearest(layer, keys).base / path.expanduser()).as_posix()).resolve()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             joined.stat()
         return joined
@@ -175,19 +229,57 @@ def _join(given: _Given, path: Path) -> Path:
         why = "it holds a NUL character: remove that"
     except OSError as error:
         why = f"{error.strerror}: give another path"
-    raise ConfigError(f"{given.where}: {shortened(str(path))} is no path: {why}")
+    raise ConfigError(f"{place_of(layer, keys)}: {shortened(str(path))} is no path: {why}")
 
 
-def _given(layer: Layer, keys: Sequence[str]) -> _Given:
-    setting = _nearest(layer, keys)
-    name = f"[{'.'.join(keys[:-1])}] {keys[-1]}"
-    if setting is None:
-        return _Given(Path.cwd(), f"{name} (default)")
-    return _Given(setting.base, f"{setting.origin}: {name}")
+def _with_dtype(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolved:
+    if resolved.config.model.dtype != "auto":
+        return resolved
+    if kept is not None:
+        return resolved.changed("model", dtype=kept.get("model", {}).get("dtype", _DTYPE_BEFORE))
+    on_gpu = resolved.config.run.device.startswith("cuda")
+    return resolved.changed("model", dtype="bfloat16" if on_gpu else "float32")
 
 
-def _nearest(layer: Layer, keys: Sequence[str]) -> Setting | None:
-    for length in range(len(keys), 0, -1):
-        if tuple(keys[:length]) in layer:
-            return layer[tuple(keys[:length])]
-    return None
+def _with_stale(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolved:
+    """A run from before `run.stale` existed keeps the old policy."""
+    plays = resolved.config.environment.on
+    if ("run", "stale") in resolved.layer:
+        return resolved
+    if kept is None:
+        # Episodes last: `drop` would filter them by length, and `wait` makes all wait for the longest.
+        return resolved.changed("run", stale="mask") if plays else resolved
+    if "stale" not in kept.get("run", {}):
+        return resolved.changed("run", stale=STALE_BEFORE)
+    # What the first start has chosen is in no file of the user's: `prepare` reads that at each start.
+    return resolved.changed("run", stale=kept["run"]["stale"]) if plays else resolved
+
+
+def _with_head_dim(resolved: Resolved) -> Resolved:
+    """Raises ConfigError if a narrower width is given."""
+    table, keys = resolved.config.model.make, ("model", "make", "head_dim")
+    if table is None or not resolved.config.serves_on_cuda or table.head_dim >= CUDA_HEAD_DIM:
+        return resolved
+    if keys in resolved.layer:
+        raise ConfigError(
+            f"{resolved.place(*keys)}: {table.head_dim}, but SGLang's attention on a GPU needs {CUDA_HEAD_DIM} or more"
+        )
+    return resolved.changed("model", make=table.model_copy(update={"head_dim": CUDA_HEAD_DIM}))
+
+
+def _with_made_path(resolved: Resolved, run_dir: Path) -> Resolved:
+    return resolved.changed("model", path=RunPaths(run_dir).model) if resolved.to_make else resolved
+
+
+def with_hub_model(resolved: Resolved, name: str, commit: str, folder: Path) -> Resolved:
+    """The config with a model of the Hub that has been downloaded (`headrace.model.hub`)."""
+    return resolved.changed("model", path=folder, hub=name, revision=commit)
+
+
+def without_password(resolved: Resolved) -> RunFile:
+    """The config with the user's name alone in `broker.url`: services take the whole URL from their environment."""
+    parts = urlsplit(resolved.config.broker.url)
+    user, at, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    url = urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))
+    return resolved.changed("broker", url=url).config if at else resolved.config

@@ -4,14 +4,14 @@ import contextlib
 import os
 import shutil
 import stat
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.config.moved import at_home
+from headrace.config.diff import flatten
+from headrace.config.resolve import STALE_BEFORE, at_home
 from headrace.config.schema import RunFile
+from headrace.config.toml import kept_tables
 from headrace.services.trainer.config.algorithm import AlgorithmTable
-from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths, entries
@@ -24,8 +24,6 @@ NUMBERS = ("model.dtype", "model.fp32_head")
 """Keys that affect what replayed steps and engines compute: a resumed run must keep them."""
 LOCKED = ("run.id", "run.stage", "run.seed", "run.max_staleness", "run.stale", "batch", "data", *NUMBERS)
 """`NUMBERS`, and keys that decide the numbers of prompts, and which rollouts are trained."""
-STALE_BEFORE: StalePolicy = "drop"
-"""Value of `run.stale` for run directories that were made before the key existed."""
 _SINCE = {"model.fp32_head": False, "run.stale": STALE_BEFORE, "data.max_unknown_share": 0.05}
 """Keys that run directories of earlier versions lack -> the behaviour of their runs."""
 
@@ -65,19 +63,17 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
     check_name(run_dir)
     file = RunPaths(run_dir).run_toml
     try:
-        old = at_home(tomllib.loads(file.read_text(encoding="utf-8")), run_dir)
-    except (OSError, tomllib.TOMLDecodeError):
+        old = at_home(kept_tables(run_dir), run_dir)
+    except ConfigError:
         raise ConfigError(f"there is no run to resume in {run_dir} ({file} cannot be read)") from None
-    new = config.model_dump(mode="json", serialize_as_any=True)
-    for name in locked:
-        before, now = _flat(_get(old, name), name), _flat(_get(new, name), name)
-        before |= {key: value for key, value in _SINCE.items() if key in now and before.get(key) is None}
-        for key in sorted(before.keys() | now.keys()):
-            if before.get(key) != now.get(key):
-                raise ConfigError(
-                    f"{key} was {before.get(key)!r} in {file} and is now {now.get(key)!r}: "
-                    "a resumed run keeps it; start a new run in another --run-dir"
-                )
+    before, now = _SINCE | dict(flatten(old)), dict(flatten(config.model_dump(mode="json", serialize_as_any=True)))
+    for key in sorted(before.keys() | now.keys()):
+        is_locked = any(f"{key}.".startswith(f"{name}.") for name in locked)
+        if is_locked and before.get(key) != now.get(key):
+            raise ConfigError(
+                f"{key} was {before.get(key)!r} in {file} and is now {now.get(key)!r}: "
+                "a resumed run keeps it; start a new run in another --run-dir"
+            )
     _check_baselines(old, config, file)
 
 
@@ -213,16 +209,3 @@ def _is_trace(path: Path) -> bool:
     if path == RunPaths(path.parent).events:
         return any(not inner.is_dir() for inner in path.rglob("*"))
     return path.exists()
-
-
-def _get(tables: dict[str, object], name: str) -> object:
-    value: object = tables
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def _flat(value: object, name: str) -> dict[str, object]:
-    if isinstance(value, dict):
-        return {key: leaf for inner, one in value.items() for key, leaf in _flat(one, f"{name}.{inner}").items()}
-    return {name: value}

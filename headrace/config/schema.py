@@ -25,6 +25,14 @@ class RunFile(RunTables):
             raise ValueError(reason)
         return self
 
+    @property
+    def serves_on_cuda(self) -> bool:
+        """Whether this config launches SGLang servers on GPUs."""
+        table = self.rollout.sglang
+        device = self.run.device if table.device == "auto" else table.device
+        rl = self.run.stage == "rl" and self.rollout.engine == "sglang"
+        return rl and not table.urls and device.startswith("cuda")
+
 
 def turns_problem(config: RunFile) -> str | None:
     """Why trainer and engines cannot take turns on their GPUs, with the fix; None if they can, or do not."""

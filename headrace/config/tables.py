@@ -94,7 +94,7 @@ class MakeTable(Table):
 class ModelSection(ModelTable):
     """`[model]`."""
 
-    # `headrace.config.settle` resolves `auto` before a service reads it.
+    # `headrace.config.resolve` settles `auto` before a service reads it.
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # type: ignore[assignment]
     """Precision of the trainer's forward pass and of the engine's weights. `auto`: `bfloat16` if `run.device` is a GPU,
     else `float32`; decided when the run directory is made, and kept by every resume."""

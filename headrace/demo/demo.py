@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import CUDA_HEAD_DIM, Resolved, resolve
 from headrace.config.run_dir import absent_folders, check_fresh, make_private, take_away
-from headrace.config.settle import CUDA_HEAD_DIM
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.doctor.placement import check_any
 from headrace.doctor.sizes import model_parameters
@@ -83,14 +82,6 @@ learning_rate = 2e-3
 warmup_steps = 20
 schedule = "constant"
 """
-
-
-def prepare_demo(
-    run_dir: Path, arguments: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
-) -> Resolved:
-    """As `prepared_demo`, with the run directory unlocked at the end."""
-    with prepared_demo(run_dir, arguments, environment, say) as (resolved, _):
-        return resolved
 
 
 @contextmanager

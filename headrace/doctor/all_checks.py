@@ -11,11 +11,11 @@ from headrace.doctor.wants import Wants
 def all_checks(wants: Wants, run_dir: Path, environment: Mapping[str, str]) -> list[Check]:
     """All checks, in the order in which they are reported."""
     checks = machine_checks(wants, run_dir, environment)
-    if wants.resolved:
-        checks.append(Check(name="config", look=lambda: config_checks.keys(wants)))
-        checks.append(Check(name="model", look=lambda: config_checks.model(wants)))
-        checks.append(Check(name="memory plan", look=lambda: memory_finding.memory_plan(wants)))
-        checks.append(Check(name="data", look=lambda: config_checks.data(wants)))
+    if resolved := wants.resolved:
+        checks.append(Check(name="config", look=lambda: config_checks.keys(resolved)))
+        checks.append(Check(name="model", look=lambda: config_checks.model(resolved)))
+        checks.append(Check(name="memory plan", look=lambda: memory_finding.memory_plan(resolved)))
+        checks.append(Check(name="data", look=lambda: config_checks.data(resolved)))
     return checks
 
 

@@ -1,12 +1,15 @@
 """Results of checks, and the runner: checks run concurrently, none is held up by another."""
 
+import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from headrace.supervisor.once import child_environment, run_once
 from headrace.wire.errors import HeadraceError
 
 
@@ -62,6 +65,17 @@ def warn(name: str, said: str, fix: str) -> Finding:
 def fail(name: str, said: str, fix: str) -> Finding:
     """A finding that the run cannot work, or not as configured."""
     return Finding(name=name, level=Level.FAIL, said=said, fix=fix)
+
+
+def ask_child(what: str, argv: Sequence[str], environment: Mapping[str, str], seconds: float) -> dict[str, Any] | str:
+    """The JSON object that a command prints, or the last line of its error if it prints none in time."""
+    env = child_environment(dict(environment), threads=1)
+    try:
+        text = run_once(what, argv, env=env, log=None, timeout_s=seconds)
+        found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    except (HeadraceError, OSError, ValueError, IndexError) as error:
+        return str(error).strip().splitlines()[-1]
+    return found
 
 
 def run_checks(checks: Sequence[Check]) -> list[Finding]:

@@ -1,14 +1,12 @@
 """Checks of the GPU, the driver, torch and its collectives."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.findings import Finding, ask_child, fail, note, ok, warn
 from headrace.doctor.placement import device_files, gpu_rows, placement, shown
 from headrace.doctor.wants import Wants
-from headrace.supervisor.once import child_environment, python, run_once
-from headrace.wire.errors import HeadraceError
+from headrace.supervisor.once import python
 
 TORCH_S = 240.0
 _GIB = 1 << 30
@@ -65,15 +63,7 @@ def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:
 
 
 def _probe(environment: Mapping[str, str]) -> dict[str, Any] | str:
-    """The probe's JSON output, or the last line of the error if it has none."""
-    env = child_environment(dict(environment), threads=1)
-    argv = python("headrace.doctor.probe", "torch")
-    try:
-        text = run_once("the look at torch", argv, env=env, log=None, timeout_s=TORCH_S - 5)
-        found: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
-    except (HeadraceError, ValueError, IndexError) as error:
-        return str(error).strip().splitlines()[-1]
-    return found
+    return ask_child("the look at torch", python("headrace.doctor.probe", "torch"), environment, TORCH_S - 5)
 
 
 def _devices(devices: list[dict[str, Any]]) -> str:

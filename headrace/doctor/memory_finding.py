@@ -24,21 +24,19 @@ from headrace.doctor.memory_plan import (
 )
 from headrace.doctor.placement import gpu_rows, placement
 from headrace.doctor.sizes import ModelShape, read_shape
-from headrace.doctor.wants import Wants
 from headrace.services.trainer.config.chunks import logprob_chunk
 
 _NAME = "memory plan"
 _ESTIMATE = "what lies there for good is exact, what passes in a step an estimate (within 3% in four steps on an H200)"
 
 
-def memory_plan(wants: Wants) -> Finding:
-    """Estimates what the run of `wants` takes on each GPU and on the host of machine 0."""
-    assert wants.resolved is not None
-    shape = read_shape(wants.resolved.config.model.path)
+def memory_plan(resolved: Resolved) -> Finding:
+    """Estimates what the run takes on each GPU and on the host of machine 0."""
+    shape = read_shape(resolved.config.model.path)
     if shape is None:
         return note(_NAME, "none: there is no model folder with safetensors yet")
-    gpus = _gpu_bytes() if wants.cuda else []
-    return judge(wants.resolved, shape, gpus=gpus, host=memory_of_machine()[1])
+    gpus = _gpu_bytes() if resolved.config.run.device.startswith("cuda") else []
+    return judge(resolved, shape, gpus=gpus, host=memory_of_machine()[1])
 
 
 def judge(resolved: Resolved, shape: ModelShape, *, gpus: Sequence[int], host: int) -> Finding:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 
+from headrace.config.resolve import Resolved
 from headrace.doctor.findings import Finding, fail, note, ok, warn
 from headrace.doctor.wants import Wants
 from headrace.run.plans import choose_ports
@@ -42,16 +43,15 @@ def broker(wants: Wants, environment: Mapping[str, str]) -> Finding:
     """Checks the server of `broker.url`, or the one that would be started here."""
     if not wants.broker:
         return note("redis", "not needed: this stage trains on given examples alone")
-    url = wants.resolved.config.broker.url if wants.resolved else ""
-    if not url:
+    if wants.resolved is None or not wants.resolved.config.broker.url:
         return _own(environment)
-    return _external(url) if not wants.fresh else _unused(wants) or _external(url)
+    unusable = _unused(wants.resolved) if wants.fresh else None
+    return unusable or _external(wants.resolved.config.broker.url)
 
 
-def _unused(wants: Wants) -> Finding | None:
+def _unused(resolved: Resolved) -> Finding | None:
     """Fails if the server is unusable for a new run, e.g. holds streams of another one; None if all is well."""
-    assert wants.resolved is not None
-    config, place = wants.resolved.config, wants.resolved.place("broker", "url")
+    config, place = resolved.config, resolved.place("broker", "url")
     try:
         seconds = config.broker.connect_timeout_s
         asyncio.run(check_external(config.broker.url, place, seconds, run_id=config.run.id, fresh=True))

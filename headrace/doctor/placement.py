@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
-from headrace.config.settle import serves_on_cuda
 from headrace.wire.errors import ConfigError
 
 _SMI_S = 15.0
@@ -60,7 +59,7 @@ def placement(config: RunFile) -> Placement:
     if base == "auto":
         shares = config.trainer.memory_fraction < 1 or config.rollout.gpu_sharing == "turns"
         base = trainer.start if shares else trainer.stop
-    return Placement(trainer, base, own.tp if serves_on_cuda(config) else 0, config.rollout.replicas)
+    return Placement(trainer, base, own.tp if config.serves_on_cuda else 0, config.rollout.replicas)
 
 
 def check_overlap(resolved: Resolved) -> None:

@@ -1,6 +1,5 @@
 """Checks of Python, packages, SGLang and the sandbox."""
 
-import json
 import platform
 import re
 import shutil
@@ -11,12 +10,12 @@ from importlib import metadata
 from pathlib import Path
 
 from headrace.doctor import versions
-from headrace.doctor.findings import Finding, fail, note, ok, warn
+from headrace.doctor.findings import Finding, ask_child, fail, note, ok, warn
 from headrace.doctor.versions import version as _version
 from headrace.doctor.wants import Wants
 from headrace.run.extras import check_extras
-from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
-from headrace.wire.errors import ConfigError, HeadraceError
+from headrace.supervisor.once import python
+from headrace.wire.errors import ConfigError
 
 _SHOWN = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
 _SANDBOX_S = 60.0
@@ -88,11 +87,9 @@ def sglang(wants: Wants, environment: Mapping[str, str]) -> Finding:
         "set rollout.sglang.venv to an environment with SGLang (`make gpu`; on a CPU deploy/sglang-cpu/install.sh VENV)"
     )
     look = (where, "-c", Path(versions.__file__).read_text(encoding="utf-8"))
-    try:
-        env = child_environment(dict(environment), threads=1)
-        found = json.loads(run_once("the look at SGLang", look, env=env, log=None, timeout_s=_VENV_S))
-    except (OSError, ValueError, HeadraceError) as error:
-        return fail("sglang", f"{where}: {error}", fix)
+    found = ask_child("the look at SGLang", look, environment, _VENV_S)
+    if isinstance(found, str):
+        return fail("sglang", f"{where}: {found}", fix)
     if not found["sglang"]:
         return fail("sglang", f"{where} has no sglang", fix)
     said = ", ".join(f"{name} {found[name]}" for name in versions.NAMES if found[name])
@@ -120,12 +117,8 @@ def _same_torch(said: str) -> str:
 
 def sandbox(wants: Wants, environment: Mapping[str, str]) -> Finding:
     """Starts bubblewrap as code rewards do, and checks the isolation from inside."""
-    argv = python("headrace.doctor.probe", "sandbox")
-    env = child_environment(dict(environment), threads=1)
-    try:
-        error = str(json.loads(run_once("the sandbox", argv, env=env, log=None, timeout_s=_SANDBOX_S))["error"])
-    except (ValueError, ChildFailedError) as failure:
-        error = str(failure)
+    found = ask_child("the sandbox", python("headrace.doctor.probe", "sandbox"), environment, _SANDBOX_S)
+    error = found if isinstance(found, str) else str(found["error"])
     if not error:
         return ok("sandbox", "bubblewrap isolates a program")
     said, _, fix = error.partition(". ")

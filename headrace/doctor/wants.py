@@ -1,11 +1,10 @@
 """Requirements of a config on a machine. Pure."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.config.resolve import Resolved
+from headrace.config.reward_checks import all_leaves
 from headrace.doctor.placement import placement
-from headrace.services.reward.settings import ScorerTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +29,7 @@ class Wants:
         cuda = config.run.device.startswith("cuda")
         table, rl = config.rollout, config.run.stage == "rl"
         own_server = rl and table.engine == "sglang" and not table.sglang.urls
-        names = {scorer.name for scorer in _leaves(_scorers(resolved)) if not scorer.options.get("url")}
+        names = {scorer.name for scorer in all_leaves(config) if not scorer.options.get("url")}
         return cls(
             resolved=resolved,
             cuda=cuda,
@@ -40,13 +39,3 @@ class Wants:
             sandbox=rl and "code" in names,
             sglang=own_server,
         )
-
-
-def _scorers(resolved: Resolved) -> Sequence[ScorerTable]:
-    table = resolved.config.reward
-    return [*table.scorers, *(scorer for task in table.tasks.values() for scorer in task.scorers)]
-
-
-def _leaves(scorers: Sequence[ScorerTable]) -> Iterator[ScorerTable]:
-    for scorer in scorers:
-        yield from _leaves(scorer.members) if scorer.members else (scorer,)

@@ -5,17 +5,14 @@ the command line itself stays small and free of threads.
 """
 
 import argparse
-import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from headrace.config.resolve import Resolved
-from headrace.config.settle import first_tables
-from headrace.config.tables import ModelSection
+from headrace.config.resolve import Resolved, with_hub_model
+from headrace.config.toml import kept_tables
 from headrace.supervisor.once import child_environment, python
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.lifecycle import die_with_parent
@@ -33,16 +30,13 @@ def fetch_model(resolved: Resolved, run_dir: Path, *, goes_on: bool, environment
 
     `goes_on`: a resumed run keeps its first commit, and fetches the folder again if it is gone. Raises ConfigError.
     """
-    model = resolved.config.model
     name, revision = _wanted(resolved, run_dir, goes_on=goes_on)
     if not name:
         return resolved
     found = _fetch(name, revision, environment)
     if "error" in found:
         raise ConfigError(f"{resolved.place('model', 'path')}: {_explained(found, name, revision)}")
-    update = {"path": Path(found["path"]), "hub": name, "revision": found["commit"]}
-    settled: ModelSection = model.model_copy(update=update)
-    return dataclasses.replace(resolved, config=resolved.config.model_copy(update={"model": settled}))
+    return with_hub_model(resolved, name, found["commit"], Path(found["path"]))
 
 
 def _wanted(resolved: Resolved, run_dir: Path, *, goes_on: bool) -> tuple[str, str]:
@@ -51,7 +45,7 @@ def _wanted(resolved: Resolved, run_dir: Path, *, goes_on: bool) -> tuple[str, s
     if model.hub_id is None:
         gone = model.hub and not model.path.is_dir()
         return (model.hub, model.revision) if gone else ("", "")
-    kept: dict[str, Any] = ((first_tables(run_dir) if goes_on else None) or {}).get("model", {})
+    kept = kept_tables(run_dir).get("model", {}) if goes_on else {}
     if kept.get("hub") == model.hub_id and ("model", "revision") not in resolved.layer:
         return model.hub_id, str(kept["revision"])
     return model.hub_id, model.revision or DEFAULT_REVISION

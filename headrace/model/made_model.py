@@ -6,25 +6,15 @@ from pathlib import Path
 from headrace.config.resolve import Resolved
 from headrace.config.tables import MakeTable
 from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, read_texts, write_model
-from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic
-from headrace.wire.rundir.layout import RunPaths
 
 
-def settle_path(resolved: Resolved, run_dir: Path) -> tuple[Resolved, MakeTable | None]:
-    """Sets `model.path` to the folder to make, and returns the table to make it from; None if a path was given.
-
-    Raises ConfigError for a table that cannot be made.
-    """
-    config = resolved.config
-    table = config.model.make
-    if table is None or ("model", "path") in resolved.layer:
-        return resolved, None
-    if table.kind == "text" and not table.text.is_file():
-        place = resolved.place("model", "make", "text")
-        raise ConfigError(f"{place}: there is no file {table.text}; a tokenizer of the kind text is learned from one")
-    model = config.model.model_copy(update={"path": RunPaths(run_dir).model})
-    return dataclasses.replace(resolved, config=config.model_copy(update={"model": model})), table
+def make_model_of(resolved: Resolved, *, goes_on: bool) -> None:
+    """Makes the model of a settled config that asks for one, unless the run that goes on has it. Raises DataError."""
+    table, folder = resolved.to_make, resolved.config.model.path
+    if table is not None and not (goes_on and folder.is_dir()):
+        make_model(table, folder)
 
 
 def make_model(table: MakeTable, folder: Path) -> None:

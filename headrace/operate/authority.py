@@ -5,7 +5,6 @@ Needs the extra `tls`: nothing imports this module before it is asked for.
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -45,8 +44,8 @@ def make_authority(folder: Path, *, hosts: Sequence[str], days: int) -> None:
     made = _authority(days * 10)
     signed = _sign_all(made, hosts, days)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(folder / AUTHORITY, _pem(made[0]), 0o644)
-    _write(folder / AUTHORITY_KEY, _key_pem(made[1]), 0o600)
+    atomic.write_bytes(folder / AUTHORITY, _pem(made[0]), durable=True, mode=0o644)
+    atomic.write_bytes(folder / AUTHORITY_KEY, _key_pem(made[1]), durable=True, mode=0o600)
     _write_all(folder, signed)
 
 
@@ -101,8 +100,8 @@ def _sign_all(authority: Signer, hosts: Sequence[str], days: int) -> dict[str, S
 def _write_all(folder: Path, signed: Mapping[str, Signer]) -> None:
     """A service that reads between the two files keeps what it has: the key is not that of the certificate."""
     for name, (certificate, key) in signed.items():
-        _write(folder / f"{name}-key.pem", _key_pem(key), 0o600)
-        _write(folder / f"{name}.pem", _pem(certificate), 0o644)
+        atomic.write_bytes(folder / f"{name}-key.pem", _key_pem(key), durable=True, mode=0o600)
+        atomic.write_bytes(folder / f"{name}.pem", _pem(certificate), durable=True, mode=0o644)
 
 
 def _read_authority(folder: Path) -> Signer:
@@ -182,11 +181,3 @@ def _pem(certificate: x509.Certificate) -> bytes:
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     kind, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, kind, plain)
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    with (
-        atomic.replaced_file(path, durable=True, needed=len(data)) as aside,
-        open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
-    ):
-        file.write(data)

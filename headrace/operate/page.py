@@ -2,9 +2,7 @@
 
 import contextlib
 import html
-import os
 import secrets
-import signal
 import subprocess
 import time
 import webbrowser
@@ -15,14 +13,15 @@ from pathlib import Path
 import httpx
 
 from headrace.operate.client import http_port, is_alive
-from headrace.supervisor.once import ChildFailedError, child_environment
+from headrace.run.child import last_words
+from headrace.run.execute import Output
+from headrace.supervisor.once import ChildFailedError, child, child_environment
 from headrace.supervisor.ports import check_free, pick_ports
-from headrace.supervisor.process import log_tail
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import TOKEN_BYTES, token_of
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
-from headrace.wire.process.lifecycle import die_with_parent
+from headrace.wire.rundir import atomic
 
 _READY_S = 60.0
 _STOP_S = 15.0
@@ -57,15 +56,18 @@ class PageAccess:
         """For people."""
         return link_of(self.url, self._token)
 
-    def in_words(self, *, json: bool) -> str:
-        """The link; with `json`, when text is likely to be kept, the address and the token's file instead."""
-        if not json:
-            return self.link
-        return f"{self.url} (its token: {self.token_file})" if self._token else self.url
+    def show(self, output: Output, said: str) -> None:
+        """Prints the link in place of the `{}` of `said`, and with `--json` the address and the token's file.
 
-    def as_json(self) -> dict[str, str | None]:
-        """`token_file` is null if there is no token that this user can read."""
-        return {"url": self.url, "token_file": str(self.token_file.resolve()) if self._token else None}
+        Text that goes with JSON is likely to be kept: it has no token either. `token_file` is null if there is no token
+        that this user can read.
+        """
+        if not output.json:
+            output.say(said.format(self.link))
+            return
+        output.say(said.format(f"{self.url} (its token: {self.token_file})" if self._token else self.url))
+        token_file = str(self.token_file.resolve()) if self._token else None
+        output.in_json({"url": self.url, "token_file": token_file})
 
     @property
     def _token(self) -> str:
@@ -75,8 +77,7 @@ class PageAccess:
 def make_token_file(folder: Path, role: Role) -> Path:
     """Makes a token for one server in `folder`, in a file that its owner alone reads; its name is the role."""
     path = folder / role
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_hex(TOKEN_BYTES), encoding="ascii")
+    atomic.write_text(path, secrets.token_hex(TOKEN_BYTES), durable=False, mode=0o600)
     return path
 
 
@@ -86,8 +87,8 @@ def open_in_browser(link: str, folder: Path) -> None:
     Other users of the machine see the command line that starts a browser, but not that file.
     """
     path = folder / "open.html"
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(link)}">\n')
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(link)}">\n'
+    atomic.write_text(path, page, durable=False, mode=0o600)
     webbrowser.open(path.resolve().as_uri())
 
 
@@ -106,40 +107,26 @@ def serve_page(
     Raises ConfigError if it refuses, ChildFailedError if it dies, WaitTimeoutError if it does not answer.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    child = _start(argv, child_environment(dict(environment), threads=1), log)
-    try:
-        _wait_until_ready(child, port, log)
-        # From here on Ctrl-C is the expected end, also while a browser opens.
+    env = child_environment(dict(environment), threads=1)
+    with log.open("wb") as file, child(argv, env, stdout=file, stderr=file) as server:
+        _wait_until_ready(server, port, log)
+        # From here on Ctrl-C is the expected end, also while a browser opens, and a second one ends the wait.
         with contextlib.suppress(KeyboardInterrupt):
             ready()
-            if child.wait():
-                raise _failure(child, log)
-        _end(child)
-    finally:
-        _kill(child)
+            if server.wait():
+                raise _failure(server, log)
+        server.terminate()
+        with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
+            server.wait(_STOP_S)
 
 
-def _start(argv: Sequence[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            # Ctrl-C in the terminal is for this process, which ends its child in order.
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-
-
-def _wait_until_ready(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     end = time.monotonic() + _READY_S
     # trust_env: a proxy of the environment is not for loopback.
     with httpx.Client(trust_env=False, timeout=5.0) as http:
         while time.monotonic() < end:
-            if child.poll() is not None:
-                raise _failure(child, log)
+            if server.poll() is not None:
+                raise _failure(server, log)
             with contextlib.suppress(httpx.HTTPError):
                 if http.get(f"http://127.0.0.1:{port}/readyz").status_code == httpx.codes.OK:
                     return
@@ -147,21 +134,8 @@ def _wait_until_ready(child: subprocess.Popen[bytes], port: int, log: Path) -> N
     raise WaitTimeoutError("the page to be served", _READY_S)
 
 
-def _failure(child: subprocess.Popen[bytes], log: Path) -> ConfigError | ChildFailedError:
-    message = log_tail(log, lines=1)
-    if child.returncode == REFUSED:
-        return ConfigError(message.removeprefix("refused: "))
-    return ChildFailedError("the page", child.returncode, message or f"see {log}")
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Sends SIGTERM and waits for the exit; a second Ctrl-C ends the wait."""
-    child.terminate()
-    with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-        child.wait(_STOP_S)
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait(10)
+def _failure(server: subprocess.Popen[bytes], log: Path) -> ConfigError | ChildFailedError:
+    words = last_words(log.read_text(encoding="utf-8", errors="replace"))
+    if server.returncode == REFUSED:
+        return ConfigError(words)
+    return ChildFailedError("the page", server.returncode, words)

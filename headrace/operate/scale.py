@@ -13,9 +13,7 @@ _ANSWER_S = 15.0
 
 def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
     """Returns the supervisor's report of what it did. Raises ConfigError for a bad request, or if no run is live."""
-    if service not in SERVICES:
-        raise ConfigError(f"{service!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
-    number = check_count(count)
+    number = check_request(service, count)
     folder = run_dir or the_live_run()
     record = supervisor(folder)
     if not record:
@@ -26,6 +24,13 @@ def scale(service: str, count: str, run_dir: Path | None) -> list[str]:
         raise ConfigError(f"the run in {folder} is just starting; try again in a moment")
     request = {"verb": "scale", "service": service, "count": number}
     return asyncio.run(ask(Path(str(record["control"])), request, _ANSWER_S))
+
+
+def check_request(service: str, count: str) -> int:
+    """Returns the count as a number. Raises ConfigError for a service without replicas, or what is not their number."""
+    if service not in SERVICES:
+        raise ConfigError(f"{service!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
+    return check_count(count)
 
 
 def the_live_run(folder: Path = Path("runs")) -> Path:

@@ -5,8 +5,8 @@ service works with the old token and with the new one.
 """
 
 import json
-import os
 import secrets
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def rotate(folder: Path, phase: RotationPhase) -> None:
     if phase is RotationPhase.ACCEPT:
         accepted = read_access(folder, Role.OPERATOR).accepted
         digests = {role: [*accepted.get(role, ()), digest_of(_next_token(folder, role))] for role in Role}
-        _replace(folder / ACCEPTED, json.dumps({role: list(dict.fromkeys(of)) for role, of in digests.items()}))
+        _write_digests(folder, {role: list(dict.fromkeys(of)) for role, of in digests.items()})
     elif phase is RotationPhase.USE:
         for role in Role:
             _use(folder, role)
@@ -44,7 +44,7 @@ def rotate(folder: Path, phase: RotationPhase) -> None:
         waiting = [role for role in Role if (folder / f"{role}{_NEXT}").exists()]
         if waiting:
             raise ConfigError(f"{folder}: the new token of {waiting[0]} is not used yet: the phase `use` comes first")
-        _replace(folder / ACCEPTED, json.dumps({role: [digest_of(token)] for role, token in tokens.items()}))
+        _write_digests(folder, {role: [digest_of(token)] for role, token in tokens.items()})
 
 
 def _next_token(folder: Path, role: Role) -> str:
@@ -53,7 +53,7 @@ def _next_token(folder: Path, role: Role) -> str:
     if path.is_file():
         return path.read_text(encoding="ascii")
     token = secrets.token_hex(TOKEN_BYTES)
-    _replace(path, token)
+    atomic.write_text(path, token, durable=True, mode=0o600)
     return token
 
 
@@ -66,9 +66,5 @@ def _use(folder: Path, role: Role) -> None:
     atomic.move(path, folder / role, durable=True)
 
 
-def _replace(path: Path, text: str) -> None:
-    with (
-        atomic.replaced_file(path, durable=True, needed=len(text)) as aside,
-        open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file,
-    ):
-        file.write(text)
+def _write_digests(folder: Path, accepted: Mapping[Role, Sequence[str]]) -> None:
+    atomic.write_text(folder / ACCEPTED, json.dumps(accepted), durable=True, mode=0o600)

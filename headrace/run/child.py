@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.wire.config.settings import ServiceSettings
@@ -19,8 +20,8 @@ def run_child(
     environment: Mapping[str, str],
     timeout_s: float,
     log: Path | None = None,
-) -> str:
-    """Runs it to its end and returns its stdout (empty if its output goes to `log`).
+) -> dict[str, Any]:
+    """Runs it to its end and returns the JSON object on the last line of its stdout; an empty one with a `log`.
 
     Raises ConfigError with its message if it refuses its settings; ChildFailedError and WaitTimeoutError name the log.
     """
@@ -30,7 +31,7 @@ def run_child(
         config.write_text(settings.model_dump_json(), encoding="utf-8")
         argv = python(module, *arguments, "--config", str(config))
         try:
-            return run_once(what, argv, env=env, log=log, timeout_s=timeout_s)
+            printed = run_once(what, argv, env=env, log=log, timeout_s=timeout_s)
         except ChildFailedError as error:
             words = log.read_text(encoding="utf-8", errors="replace") if log else error.message
             if error.status == REFUSED:
@@ -39,6 +40,8 @@ def run_child(
             raise ChildFailedError(what, error.status, last_words(words) + where) from None
         except WaitTimeoutError as error:
             raise WaitTimeoutError(f"{what} (its log is {log})" if log else what, error.seconds) from None
+    found: dict[str, Any] = {} if log else json.loads(printed.strip().splitlines()[-1])
+    return found
 
 
 def last_words(log: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import sys
 import time
@@ -55,6 +56,11 @@ class Output:
         """Writes the machine-readable last line to stdout."""
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+    def in_json(self, value: object) -> None:
+        """With `--json`, writes the value to stdout as the one JSON object of its last line."""
+        if self.json:
+            self.result(json.dumps(value))
 
 
 class _LastingConsole(SafeConsole):

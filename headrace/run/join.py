@@ -1,14 +1,12 @@
 """Joins a further machine to a trainer: writes its settings and keeps its processes alive until the run ends."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.config.moved import at_home
-from headrace.config.resolve import resolve
+from headrace.config.resolve import kept_settings, resolve
 from headrace.inspect.screen import Lines
 from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.run.nodes import ready_s
@@ -51,11 +49,10 @@ def node_settings(
     run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str]
 ) -> TrainerSettings | StageSettings:
     """Settings of machine 0, with this machine's number, ports and addresses. Raises ConfigError."""
-    file = RunPaths(run_dir).settings("trainer")
     try:
-        values: dict[str, Any] = at_home(json.loads(file.read_text(encoding="utf-8")), run_dir)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}; begin with `headrace train` on machine 0, in this run directory") from None
+        values = kept_settings(run_dir, "trainer")
+    except ConfigError as error:
+        raise ConfigError(f"{error}; begin with `headrace train` on machine 0, in this run directory") from None
     grpc_port, http_port = pick_ports(2)
     # The address at which others reach machine 0 is not that of this machine.
     values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port, "announce": ""}

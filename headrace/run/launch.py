@@ -5,16 +5,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
 from headrace.config.services import LONGEST_SOCKET, MachineLayout
-from headrace.config.settle import settle
-from headrace.config.tables import MakeTable, Ports
+from headrace.config.tables import Ports
 from headrace.data.prepare import PreparedData, from_json
 from headrace.doctor.placement import check_overlap, check_visible, placement, visible
-from headrace.model.hub import fetch_model
-from headrace.model.made_model import make_model, settle_path
+from headrace.model.made_model import make_model_of
 from headrace.run.certificates import certificates_of
 from headrace.run.nodes import check_nodes
 from headrace.run.own_code import staged_code, staged_environment
@@ -23,7 +20,7 @@ from headrace.run.played import check_same_environment
 from headrace.run.preload import begin_fork_server
 from headrace.run.preparation.data_files import prepare_files
 from headrace.run.preparation.input_checks import check_around, check_input
-from headrace.run.preparation.locked_start import locked_start
+from headrace.run.preparation.locked_start import locked_start, settled_start
 from headrace.run.preparation.service_checks import (
     check_environment,
     check_functions,
@@ -90,18 +87,16 @@ class _Options:
 def _checked(resolved: Resolved, run_dir: Path, options: _Options) -> "_Launch":
     """Settles the config and checks it as far as that is possible before anything is written."""
     resume, dry_run = options.resume, options.dry_run
-    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
-    (folders.check_resumable(run_dir, resolved.config) if resume else folders.check_fresh(run_dir))
     check_nodes(resolved)
     check_overlap(resolved)
-    resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=options.environment)
-    check_input(resolved, has_model=to_make is None, scan=dry_run)
+    resolved = settled_start(resolved, run_dir, goes_on=resume, environment=options.environment)
+    check_input(resolved, scan=dry_run)
     if not dry_run:
         check_visible(resolved, options.environment)
         check_around(resolved, fresh=not resume)
     tls = certificates_of(options.environment)
     ports = choose_ports(resolved, sockets=tls is None, check=not dry_run)
-    return _Launch(resolved, run_dir, options, to_make, tls, ports)
+    return _Launch(resolved, run_dir, options, tls, ports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +106,6 @@ class _Launch:
     resolved: Resolved
     run_dir: Path
     options: _Options
-    to_make: MakeTable | None
-    """The model that is made for the run; None if it has a path."""
     tls: Path | None
     ports: dict[str, Ports]
 
@@ -120,8 +113,7 @@ class _Launch:
         """Writes the run directory; what is to be closed at the run's end goes into `held`."""
         config, run_dir, resume = self.resolved.config, self.run_dir, self.options.resume
         env = child_environment(dict(self.options.environment), threads=config.run.threads, device=config.run.device)
-        if self.to_make and not (resume and config.model.path.is_dir()):
-            make_model(self.to_make, config.model.path)
+        make_model_of(self.resolved, goes_on=resume)
         forks = None if self.options.dry_run else begin_fork_server(config, env)
         if forks is not None:
             held.callback(forks.close)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -13,22 +12,19 @@ from typing import Any
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
-from headrace.config.settle import settle
 from headrace.config.tables import Ports
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible
 from headrace.inspect.screen import Lines
-from headrace.model.hub import fetch_model
-from headrace.model.made_model import make_model, settle_path
-from headrace.model.model_check import check_model
+from headrace.model.made_model import make_model_of
 from headrace.run.execute import Output, exit_status
 from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
 from headrace.run.preload import begin_fork_server
 from headrace.run.preparation.data_files import prepare_files
-from headrace.run.preparation.input_checks import check_data_files
-from headrace.run.preparation.locked_start import locked_start
+from headrace.run.preparation.input_checks import check_data_files, check_model_folder
+from headrace.run.preparation.locked_start import locked_start, settled_start
 from headrace.run.receipts import end_receipt
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.supervisor.alone import STOPPED_CODE, Alone
@@ -95,19 +91,16 @@ def prepare_stage(
     caller holds it. Raises ConfigError or DataError; a run directory that did not exist before is then removed again.
     """
     run_dir = run_dir.resolve()
-    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=resume), run_dir)
     locked = (*_LOCKED, f"{resolved.config.run.stage}.batch_size")
-    (folders.check_resumable(run_dir, resolved.config, locked) if resume else folders.check_fresh(run_dir))
-    resolved = fetch_model(resolved, run_dir, goes_on=resume, environment=environment)
+    resolved = settled_start(resolved, run_dir, goes_on=resume, environment=environment, locked=locked)
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    _check_input(resolved, has_model=to_make is None, scan=dry_run)
+    _check_input(resolved, scan=dry_run)
     if not dry_run:
         check_visible(resolved, environment)
         check_extras(resolved)
     with locked_start(run_dir, lock) as (_, held):
-        if to_make and not (resume and config.model.path.is_dir()):
-            make_model(to_make, config.model.path)
+        make_model_of(resolved, goes_on=resume)
         forks = None if dry_run else begin_fork_server(config, env)
         if forks is not None:
             held.callback(forks.close)
@@ -155,24 +148,9 @@ def summarize_stage(run_dir: Path, stage: str, seconds: float) -> StageSummary:
     )
 
 
-def refuse_stage(run_dir: Path) -> None:
-    """Raises ConfigError for the run directory of such a stage, which has no journal to replay."""
-    try:
-        tables = tomllib.loads(RunPaths(run_dir).run_toml.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError):
-        return
-    stage = tables.get("run", {}).get("stage", "rl")
-    if stage != "rl":
-        raise ConfigError(f"{run_dir} is a run of the stage {stage}, which keeps no journal; see `headrace status`")
-
-
-def _check_input(resolved: Resolved, *, has_model: bool, scan: bool) -> None:
+def _check_input(resolved: Resolved, *, scan: bool) -> None:
     config = resolved.config
-    try:
-        if has_model:
-            check_model(config.model.path, engine="", scan=scan)
-    except ConfigError as error:
-        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
+    check_model_folder(resolved, scan=scan)
     if config.run.stage == "reward_model" and config.model.lora.rank:
         place = resolved.place("model", "lora", "rank")
         raise ConfigError(f"{place}: a reward model is trained whole, without adapters; set it to 0")
@@ -213,6 +191,5 @@ def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, sec
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
     output.say(f"run directory: {run_dir}")
     receipt = end_receipt(run_dir, output.say, step=summary.steps)
-    if output.json:
-        output.result(json.dumps(asdict(replace(summary, receipt=receipt))))
+    output.in_json(asdict(replace(summary, receipt=receipt)))
     return exit_status(outcome)

@@ -10,22 +10,20 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit
 
 from headrace.config import run_dir as folders
-from headrace.config.resolve import Resolved
+from headrace.config.resolve import Resolved, without_password
 from headrace.config.schema import RunFile
 from headrace.config.services import MachineLayout, ProcessSpec, settings_of
-from headrace.config.settle import settle
 from headrace.config.tables import Ports
 from headrace.data.prepare import PreparedData, from_json
-from headrace.model.hub import fetch_model
-from headrace.model.made_model import make_model, settle_path
+from headrace.model.made_model import make_model_of
 from headrace.run.own_code import staged_code, staged_environment
 from headrace.run.played import check_same_environment
 from headrace.run.preparation.data_files import prepare_files
 from headrace.run.preparation.input_checks import check_around, check_input
-from headrace.run.preparation.locked_start import locked_start
+from headrace.run.preparation.locked_start import locked_start, settled_start
 from headrace.run.preparation.service_checks import check_rows, write_engine_base
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
@@ -71,21 +69,18 @@ def prepare_elsewhere(
     """
     run_dir = run_dir.resolve()
     goes_on = folders.has_begun(run_dir)
-    resolved, to_make = settle_path(settle(resolved, run_dir, goes_on=goes_on), run_dir)
-    config = resolved.config
-    if config.run.stage != "rl":
-        raise ConfigError(f"{resolved.place('run', 'stage')}: {config.run.stage!r} runs alone: use `headrace train`")
+    stage = resolved.config.run.stage
+    if stage != "rl":
+        raise ConfigError(f"{resolved.place('run', 'stage')}: {stage!r} runs alone: use `headrace train`")
     _check_url(resolved)
-    (folders.check_resumable(run_dir, config) if goes_on else folders.check_fresh(run_dir))
-    resolved = fetch_model(resolved, run_dir, goes_on=goes_on, environment=environment)
+    resolved = settled_start(resolved, run_dir, goes_on=goes_on, environment=environment)
     config = resolved.config
     env = child_environment(dict(environment), threads=config.run.threads, device=config.run.device)
-    check_input(resolved, has_model=to_make is None)
+    check_input(resolved)
     check_around(resolved, fresh=not goes_on)
     with locked_start(run_dir, lock) as (_, held):
-        if to_make and not (goes_on and config.model.path.is_dir()):
-            make_model(to_make, config.model.path)
-        shown = _without_password(config)
+        make_model_of(resolved, goes_on=goes_on)
+        shown = without_password(resolved)
         data = from_json(prepare_files(shown, run_dir, env, keep=goes_on, file=RunPaths.prompts.name))
         check_rows(shown, run_dir, env)
         place = _layout(shown, run_dir, data, orchestrator, check_same_environment(resolved, run_dir))
@@ -172,13 +167,3 @@ def _check_url(resolved: Resolved) -> None:
             f"{resolved.place('broker', 'url')}: {secrets[0]} stands behind the '?', and would be written into the run "
             "directory; give it as redis://USER:PASSWORD@HOST"
         )
-
-
-def _without_password(config: RunFile) -> RunFile:
-    parts = urlsplit(config.broker.url)
-    user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return config
-    name = user.partition(":")[0]
-    url = urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))
-    return config.model_copy(update={"broker": config.broker.model_copy(update={"url": url})})

@@ -1,8 +1,6 @@
 """`headrace score`: scores a file of completions without a run, with the reward service's package."""
 
 import json
-import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,20 +12,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headrace.config.resolve import resolve
+from headrace.run.child import last_words
 from headrace.services.reward.scorers.registry import BUILT_IN
 from headrace.services.reward.settings import RewardSettings, RewardTable
-from headrace.supervisor.once import ChildFailedError, child_environment, python
+from headrace.supervisor.once import ChildFailedError, child, child_environment, python
 from headrace.wire.config.settings import RunTable
 from headrace.wire.errors import ConfigError, DataError
-from headrace.wire.process.lifecycle import die_with_parent
+from headrace.wire.process.entry import REFUSED
 
 ShowProgress = Callable[[Mapping[str, object]], None]
 """Callback that receives the progress repeatedly."""
-
-
-def scorer_names() -> list[str]:
-    """Names of the built-in scorers."""
-    return list(BUILT_IN)
 
 
 def table_of(name: str, options: Mapping[str, object], given: RewardTable | None) -> RewardTable:
@@ -109,39 +103,13 @@ def score_file(
 def _follow(argv: tuple[str, ...], env: dict[str, str], log: Path, show: ShowProgress) -> dict[str, object]:
     """Runs the child to its end and passes its progress on. It dies with this process."""
     last: dict[str, object] = {}
-    with log.open("wb") as errors:
-        child = subprocess.Popen(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-        try:
-            assert child.stdout is not None
-            for line in child.stdout:
-                last = json.loads(line)
-                show(last)
-            status = child.wait()
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait(10)
+    with log.open("wb") as errors, child(argv, env, stdout=subprocess.PIPE, stderr=errors) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last = json.loads(line)
+            show(last)
+        status = process.wait()
     if status:
-        raise _failure(status, log.read_text(errors="replace"))
+        words = last_words(log.read_text(errors="replace"))
+        raise DataError(words) if status == REFUSED else ChildFailedError("scoring", status, words)
     return last
-
-
-def _failure(status: int, log: str) -> Exception:
-    """Converts the last line of the child's log to the error that it reports."""
-    lines = [line for line in log.splitlines() if line.strip()]
-    try:
-        record = json.loads(lines[-1])
-    except (IndexError, json.JSONDecodeError):
-        record = None
-    if not isinstance(record, dict):
-        return ChildFailedError("scoring", status, lines[-1] if lines else "it printed nothing")
-    message = str(record.get("error", record.get("exception", lines[-1])))
-    return DataError(message) if record.get("event") == "refused" else ChildFailedError("scoring", status, message)

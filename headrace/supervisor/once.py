@@ -8,9 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import headrace
 from headrace.supervisor.fork_server.client import ForkServer, ForkServerError
@@ -93,6 +94,31 @@ def python(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", module, *arguments)
 
 
+@contextlib.contextmanager
+def child(
+    argv: Sequence[str], env: dict[str, str], *, stdout: IO[bytes] | int, stderr: IO[bytes] | int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child with a process group of its own, which is killed at the end of the block and dies with this process."""
+    process = subprocess.Popen(
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        # Ctrl-C in the terminal is for this process, which ends its child in order.
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+
+
 def run_once(
     what: str,
     argv: Sequence[str],
@@ -113,28 +139,12 @@ def run_once(
         with contextlib.suppress(ForkServerError):
             if fork_server.serves(tuple(argv)):
                 return _run_forked(what, tuple(argv), env, timeout_s, fork_server, patience)
-    output = log.open("ab") if log else subprocess.PIPE
-    try:
-        process = subprocess.Popen(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT if log else subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-    finally:
-        if not isinstance(output, int):
-            output.close()
-    try:
+    errors = subprocess.STDOUT if log else subprocess.PIPE
+    with (
+        log.open("ab") if log else contextlib.nullcontext(subprocess.PIPE) as output,
+        child(argv, env, stdout=output, stderr=errors) as process,
+    ):
         out, err = _communicate(process, what, timeout_s, patience)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
-            for pipe in filter(None, (process.stdout, process.stderr)):
-                pipe.close()
     if process.returncode != 0:
         message = (err or b"").decode(errors="replace").strip() or f"see {log}"
         raise ChildFailedError(what, process.returncode, message)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from headrace.services.reward.conversation import Conversation, read_conversation
-from headrace.wire.config.settings import Table
+from headrace.wire.config.settings import Table, first_problem
 from headrace.wire.contracts import Episode
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.process.users_code import Bug
@@ -172,10 +172,8 @@ class Context:
         try:
             return kind.model_validate(dict(given))
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"])
             known = ", ".join(kind.model_fields) or "none"
-            raise ConfigError(f"{self.component}: options.{key}: {first['msg']}; the options are {known}") from None
+            raise ConfigError(f"{self.component}: options.{first_problem(error)}; the options are {known}") from None
 
 
 class Scorer(ABC):

@@ -9,39 +9,19 @@ exist yet. Exit code 0: it listens; 1: not in time.
 import argparse
 import socket
 import sys
-import time
 
-_LOOK_S = 1.0
-_PRINT_S = 30.0
+from headrace.wire.process.await_file import await_end_of
+
 _CONNECT_S = 5.0
 
 
-def await_address(host: str, port: int, seconds: float, who: str) -> bool:
-    """Returns whether a connection is accepted within `seconds`; meanwhile prints a line each `_PRINT_S` seconds."""
-    end, printed_at = time.monotonic() + seconds, 0.0
-    while problem := _problem(host, port):
-        now = time.monotonic()
-        if now > end:
-            _say(f"gave up after {seconds:g} s: {who} does not listen at {host}:{port} ({problem}): see its log")
-            return False
-        if now - printed_at > _PRINT_S:
-            printed_at = now
-            _say(f"waiting for {who} at {host}:{port} ({problem}), {end - now:.0f} s more")
-        time.sleep(_LOOK_S)
-    return True
-
-
-def _problem(host: str, port: int) -> str:
+def problem_at(host: str, port: int, who: str) -> str:
+    """Why no connection is accepted; empty if one is."""
     try:
-        with socket.create_connection((host, port), timeout=_CONNECT_S):
-            return ""
+        socket.create_connection((host, port), timeout=_CONNECT_S).close()
     except OSError as error:
-        return str(error) or type(error).__name__
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+        return f"{who} does not listen at {host}:{port} ({str(error) or type(error).__name__})"
+    return ""
 
 
 def main() -> None:
@@ -54,7 +34,7 @@ def main() -> None:
     host, _, port = options.address.rpartition(":")
     if not host or not port.isdecimal():
         parser.error(f"{options.address!r} is no HOST:PORT")
-    sys.exit(0 if await_address(host, int(port), options.seconds, options.who) else 1)
+    sys.exit(0 if await_end_of(lambda: problem_at(host, int(port), options.who), options.seconds) else 1)
 
 
 if __name__ == "__main__":

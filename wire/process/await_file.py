@@ -9,7 +9,7 @@ Exit code 0: all are there; 1: not in time.
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 _LOOK_S = 0.5
@@ -17,29 +17,23 @@ _PRINT_S = 30.0
 _LATE_S = 60.0
 
 
-def await_files(paths: Sequence[Path], seconds: float, writer: str) -> bool:
-    """Returns whether all files exist within `seconds`; while one is missing, names it every `_PRINT_S` seconds.
+def await_end_of(problem: Callable[[], str], seconds: float) -> bool:
+    """Returns whether `problem` is empty within `seconds`; while it is not, prints it every `_PRINT_S` seconds.
 
-    After `_LATE_S` seconds the line adds that the writer may have failed: nothing else would say so here.
+    After `_LATE_S` seconds the line adds that what is awaited may have failed: nothing else would say so here.
     """
-    began, printed_at = time.monotonic(), 0.0
-    end = began + seconds
-    while missing := [path for path in paths if not path.is_file()]:
-        now = time.monotonic()
-        if now > end:
-            _say(f"gave up after {seconds:g} s: there is no {missing[0]}; it is written by {writer}: see its log")
+    began, next_s = time.monotonic(), 0.0
+    while words := problem():
+        waited = time.monotonic() - began
+        if waited > seconds:
+            sys.stderr.write(f"gave up after {seconds:g} s: {words}: see its log\n")
             return False
-        if now - printed_at > _PRINT_S:
-            printed_at = now
-            hint = f"; if {writer} has failed, it never comes: see its log" if now - began > _LATE_S else ""
-            _say(f"waiting for {missing[0]}, written by {writer}, {end - now:.0f} s more{hint}")
+        if waited >= next_s:
+            next_s = waited + _PRINT_S
+            hint = "; if that has failed, it never comes: see its log" if waited > _LATE_S else ""
+            sys.stderr.write(f"waiting, {seconds - waited:.0f} s more: {words}{hint}\n")
         time.sleep(_LOOK_S)
     return True
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def main() -> None:
@@ -49,7 +43,12 @@ def main() -> None:
     parser.add_argument("--writer", required=True)
     parser.add_argument("files", type=Path, nargs="+")
     options = parser.parse_args()
-    sys.exit(0 if await_files(options.files, options.seconds, options.writer) else 1)
+
+    def missing() -> str:
+        path = next((path for path in options.files if not path.is_file()), None)
+        return f"there is no {path}; it is written by {options.writer}" if path else ""
+
+    sys.exit(0 if await_end_of(missing, options.seconds) else 1)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from headrace.wire import tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
-from headrace.wire.config.settings import ServiceSettings
+from headrace.wire.config.settings import ServiceSettings, first_problem
 from headrace.wire.errors import ConfigError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault
 from headrace.wire.peers import outage
@@ -50,9 +50,7 @@ def read_settings(kind: type[S], path: Path | None = None) -> S:
     except (OSError, json.JSONDecodeError) as error:
         raise ConfigError(f"{path}: {error}; `headrace train` writes this file") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {key}: {first['msg']}") from error
+        raise ConfigError(f"{path}: {first_problem(error)}") from error
 
 
 def exit_code(error: BaseException) -> int:

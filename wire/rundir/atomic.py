@@ -22,15 +22,21 @@ ASIDE = ".aside-"
 _OLD = f"{ASIDE}old-"
 
 
-def write_text(path: Path, text: str, *, durable: bool) -> None:
-    """Replaces the file with `text` in UTF-8. Raises OSError or DiskError, and leaves the old file as it was."""
-    write_bytes(path, text.encode(), durable=durable)
+def write_text(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> None:
+    """Replaces the file with `text` in UTF-8, as `write_bytes` does."""
+    write_bytes(path, text.encode(), durable=durable, mode=mode)
 
 
-def write_bytes(path: Path, data: bytes, *, durable: bool) -> None:
-    """Replaces the file with `data`. Raises OSError or DiskError, and leaves the old file as it was."""
-    with replaced_file(path, durable=durable, needed=len(data)) as aside:
-        aside.write_bytes(data)
+def write_bytes(path: Path, data: bytes, *, durable: bool, mode: int = 0o666) -> None:
+    """Replaces the file with `data`. Raises OSError or DiskError, and leaves the old file as it was.
+
+    `mode`: of the new file, less the umask; nobody opens it with another one meanwhile.
+    """
+    with (
+        replaced_file(path, durable=durable, needed=len(data)) as aside,
+        open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
+    ):
+        file.write(data)
 
 
 def write_whole(descriptor: int, data: bytes) -> None:

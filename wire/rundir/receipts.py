@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from headrace.wire.config.settings import first_problem
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic, jsonl
 from headrace.wire.rundir.file_digests import sha256_of_range
@@ -96,8 +97,7 @@ def read_receipts(run_dir: Path) -> list[Receipt]:
         try:
             found.append(Receipt(value=_hash(line + b"\n"), line=_LINE.validate_json(line)))
         except ValidationError as error:
-            first = error.errors()[0]
-            raise DataError(f"{path} line {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            raise DataError(f"{path} line {number}: {first_problem(error)}") from None
     return found
 
 

@@ -1,14 +1,13 @@
 """Applies all rules to one run directory."""
 
 import contextlib
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from headrace.config.run_dir import STALE_BEFORE
+from headrace.config.resolve import STALE_BEFORE
+from headrace.config.toml import kept_tables
 from headrace.inspect.history import chain, rules
 from headrace.inspect.history.found import FoundExport, FoundFiles, read_found
 from headrace.inspect.history.receipts import chain_holds, judge_receipt, read_chain
@@ -101,11 +100,10 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
 def _config(run_dir: Path) -> CheckedConfig:
     file = RunPaths(run_dir).run_toml
     try:
-        tables: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        run = tables["run"]
+        run = kept_tables(run_dir)["run"]
         bound = Bound(versions=int(run["max_staleness"]), policy=str(run.get("stale", STALE_BEFORE)))
         return CheckedConfig(str(run.get("stage", RL)), bound)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 

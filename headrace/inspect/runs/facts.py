@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.config.diff import kept_tables
+from headrace.config.toml import kept_tables
 from headrace.inspect.results import numbers_of
 from headrace.supervisor.lock import supervisor_pid
 from headrace.wire.errors import ConfigError, DataError

@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 
 from headrace.config.resolve import DATA_SUFFIXES, Resolved
-from headrace.config.settle import check_dtype
-from headrace.model.model_check import check_model
+from headrace.model.model_check import ModelFacts, check_model
 from headrace.run.extras import check_extras
 from headrace.services.trainer.config.checks import group_problem
 from headrace.supervisor.broker import check_external, find_server
@@ -16,24 +15,51 @@ _CLOSING = re.compile(r"[<\[]/[\w:]*(?:think|thought|reason)[\w:]*[>\]]", re.IGN
 """A tag that closes a thought, as chat templates and tokenizers have it."""
 
 
-def check_input(resolved: Resolved, *, has_model: bool = True, scan: bool = False) -> None:
+def check_input(resolved: Resolved, *, scan: bool = False) -> None:
     """Checks a settled config as far as any machine can without writing; a `scan` reads all weights.
 
     Raises ConfigError or DataError.
     """
     config = resolved.config
     check_dtype(resolved)
-    try:
-        if has_model:
-            check_model(config.model.path, engine=config.rollout.engine, scan=scan)
-    except ConfigError as error:
-        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
-    if has_model and config.run.stage == "rl":
+    if check_model_folder(resolved, scan=scan):
         _check_reasoning_tags(resolved)
     reason = group_problem(config.algorithm, config.batch.group_size)
     if reason is not None:
         raise ConfigError(f"{resolved.place('batch', 'group_size')}: {reason}")
     check_data_files(resolved)
+
+
+def check_dtype(resolved: Resolved) -> None:
+    """Raises ConfigError for float32 in SGLang on a GPU: its norms and FlashAttention 3 have only 16-bit kernels."""
+    if resolved.config.model.dtype == "float32" and resolved.config.serves_on_cuda:
+        raise ConfigError(
+            f"{resolved.place('model', 'dtype')}: SGLang has no float32 kernels on a GPU, and its server would die at "
+            'its first forward pass; set model.dtype = "bfloat16" (a resumed run keeps its own: start a new one), or '
+            'rollout.engine = "torch"'
+        )
+
+
+def check_model_folder(resolved: Resolved, *, scan: bool = False) -> ModelFacts | None:
+    """Facts of the model, whose folder the stage can use; None for one that is still to be made or downloaded.
+
+    A `scan` reads all weights. Raises ConfigError.
+    """
+    config = resolved.config
+    if table := resolved.to_make:
+        if table.kind == "text" and not table.text.is_file():
+            place = resolved.place("model", "make", "text")
+            raise ConfigError(
+                f"{place}: there is no file {table.text}; a tokenizer of the kind text is learned from one"
+            )
+        return None
+    if config.model.hub_id:
+        return None
+    engine = config.rollout.engine if config.run.stage == "rl" else ""
+    try:
+        return check_model(config.model.path, engine=engine, scan=scan)
+    except ConfigError as error:
+        raise ConfigError(f"{resolved.place('model', 'path')}: {error}") from None
 
 
 def _check_reasoning_tags(resolved: Resolved) -> None:

@@ -1,11 +1,27 @@
 """The run directory of a start: made if it is not there, locked, and removed again by a start that fails."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from headrace.config import run_dir as folders
+from headrace.config.resolve import Resolved, settle
+from headrace.model.hub import fetch_model
 from headrace.supervisor.lock import RunLock
+
+
+def settled_start(
+    resolved: Resolved,
+    run_dir: Path,
+    *,
+    goes_on: bool,
+    environment: Mapping[str, str],
+    locked: Sequence[str] = folders.LOCKED,
+) -> Resolved:
+    """The config as this run directory settles it, with its model downloaded. Raises ConfigError if they do not fit."""
+    resolved = settle(resolved, run_dir, goes_on=goes_on)
+    (folders.check_resumable(run_dir, resolved.config, locked) if goes_on else folders.check_fresh(run_dir))
+    return fetch_model(resolved, run_dir, goes_on=goes_on, environment=environment)
 
 
 @contextmanager

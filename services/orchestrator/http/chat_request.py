@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, V
 
 from headrace.wire.api.openai import ChatRefusedError
 from headrace.wire.config.json_text import read_strict
+from headrace.wire.config.settings import first_problem
 from headrace.wire.v1 import rollout_pb2
 
 MOST_BYTES = 8 * 1024 * 1024
@@ -94,8 +95,7 @@ def read_chat(data: bytes, models: tuple[str, ...]) -> ChatBody:
     try:
         body = ChatBody.model_validate(read_strict(data))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ChatRefusedError(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}", "invalid_value") from None
+        raise ChatRefusedError(400, first_problem(error), "invalid_value") from None
     except ValueError as error:
         raise ChatRefusedError(400, f"the request is not JSON: {error}", "invalid_json") from None
     _check_text([body.messages, body.stop])

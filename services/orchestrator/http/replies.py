@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from headrace.wire.api.model import encode
 from headrace.wire.config.json_text import is_text, read_strict
+from headrace.wire.config.settings import first_problem
 from headrace.wire.http.error_replies import error_response
 
 B = TypeVar("B", bound=BaseModel)
@@ -62,8 +63,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
             raise ValueError("half a surrogate pair is no character")
         return kind.model_validate(found)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise RequestRefusedError(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise RequestRefusedError(422, first_problem(error)) from error
     except ValueError as error:
         raise RequestRefusedError(400, f"not valid JSON: {error}") from error
 

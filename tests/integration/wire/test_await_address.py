@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from headrace.wire.process.await_address import await_address
+from headrace.wire.process.await_address import problem_at
+from headrace.wire.process.await_file import await_end_of
 from tests.ports import free_port
 
 
@@ -16,7 +17,7 @@ def test_it_returns_when_somebody_listens() -> None:
     timer = threading.Timer(0.7, lambda: made.append(socket.create_server(("127.0.0.1", port))))
     began = time.monotonic()
     timer.start()
-    assert await_address("127.0.0.1", port, 30, "somebody")
+    assert await_end_of(lambda: problem_at("127.0.0.1", port, "somebody"), 30)
     assert time.monotonic() - began > 0.6
     timer.join()
     made[0].close()
@@ -24,7 +25,7 @@ def test_it_returns_when_somebody_listens() -> None:
 
 def test_it_gives_up_in_time_and_says_for_whom(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    assert not await_address("127.0.0.1", port, 0.9, "the trainer of pod 0")
+    assert not await_end_of(lambda: problem_at("127.0.0.1", port, "the trainer of pod 0"), 0.9)
     first, last = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"waiting for the trainer of pod 0 at 127.0.0.1:{port} (")
-    assert last.startswith(f"gave up after 0.9 s: the trainer of pod 0 does not listen at 127.0.0.1:{port}")
+    absent = f"the trainer of pod 0 does not listen at 127.0.0.1:{port} ("
+    assert first.startswith(f"waiting, 1 s more: {absent}") and last.startswith(f"gave up after 0.9 s: {absent}")

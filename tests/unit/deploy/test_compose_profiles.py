@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import resolve
-from headrace.config.settle import check_dtype, settle
+from headrace.config.resolve import resolve, settle
 from headrace.demo.demo import RUN_TOML
 from headrace.doctor.placement import check_overlap
+from headrace.run.preparation.input_checks import check_dtype
 from tests.e2e.compose.resolved import parse
 
 SERVICES = parse()

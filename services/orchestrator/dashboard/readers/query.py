@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_MOST = 2**63 - 1
 SORTS = ("step", "reward", "advantage", "tokens", "version")
 
 
@@ -30,19 +31,27 @@ def select(facts: pa.Table, query: Query) -> pa.Table:
     """The rollouts that match, apart from the text condition, in the order of `facts`."""
     field = pc.field
     conditions = (
-        (query.step_from, field("step") >= query.step_from),
-        (query.step_to, field("step") <= query.step_to),
+        (query.step_from, field("step") >= _held(query.step_from)),
+        (query.step_to, field("step") <= _held(query.step_to)),
         (query.reward_min, field("reward") >= query.reward_min),
         (query.reward_max, field("reward") <= query.reward_max),
-        (query.version, (field("min_version") <= query.version) & (field("max_version") >= query.version)),
+        (
+            query.version,
+            (field("min_version") <= _held(query.version)) & (field("max_version") >= _held(query.version)),
+        ),
         (query.finish, field("finish_reason") == query.finish),
         (query.replica, field("replica_id") == query.replica),
-        (query.group_index, field("group_index") == query.group_index),
+        (query.group_index, field("group_index") == _held(query.group_index)),
     )
     for value, holds in conditions:
         if value is not None:
             facts = facts.filter(holds)
     return facts
+
+
+def _held(number: int | None) -> int | None:
+    """The number, or the last one that a column holds before it."""
+    return None if number is None else max(-_MOST, min(number, _MOST))
 
 
 def arrange(facts: pa.Table, sort: str) -> pa.UInt64Array:

@@ -28,9 +28,9 @@ OF_NUL = "it holds a NUL character: remove that"
         (f"[{'.'.join(['a'] * 3000)}]\nx = 1\n", "run.toml: its tables or lists are nested too deeply: no setting is"),
         ('[model]\npath = "~nouser/m"\n', f"run.toml:4: [model] path: '~nouser/m' is no path: {OF_NO_USER}"),
         ('[reward]\npath = "~nouser/m"\n', f"run.toml:4: [reward] path: '~nouser/m' is no path: {OF_NO_USER}"),
-        (SCORER + 'options = {key_file = "~nouser/m"}\n', f"[reward] scorers: '~nouser/m' is no path: {OF_NO_USER}"),
+        (SCORER + 'options = {key_file = "~nouser/m"}\n', f"options] key_file: '~nouser/m' is no path: {OF_NO_USER}"),
         ('[model]\npath = "a\\u0000b"\n', f"run.toml:4: [model] path: 'a\\x00b' is no path: {OF_NUL}"),
-        (SCORER + 'options = {path = "a\\u0000b"}\n', f"[reward] scorers: 'a\\x00b' is no path: {OF_NUL}"),
+        (SCORER + 'options = {path = "a\\u0000b"}\n', f"[reward.scorers.options] path: 'a\\x00b' is no path: {OF_NUL}"),
         (f'[model]\npath = "/{LONG}"\n', "...' is no path: File name too long: give another path"),
     ],
 )

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import resolve
+from headrace.config.resolve import resolve, settle
 from headrace.config.services import MachineLayout
-from headrace.config.settle import settle
 from headrace.run.plans import Planner, choose_ports
 
 

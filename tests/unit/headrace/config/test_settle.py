@@ -1,13 +1,14 @@
-"""`model.dtype` and a made model's heads are settled once, when the run directory is made."""
+"""`model.dtype` and `run.stale` are settled once, when the run directory is made, and kept by a resume."""
 
 from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.run_dir import check_resumable
-from headrace.config.settle import check_dtype, settle
+from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
+from headrace.run.preparation.input_checks import check_dtype
 from headrace.wire.errors import ConfigError
 
 CUDA = ("--run.device", "cuda")
@@ -22,41 +23,65 @@ def config(folder: Path, *arguments: str, text: str = "") -> Resolved:
 
 def made(run_dir: Path, resolved: Resolved) -> Path:
     """A run directory as the first start leaves it."""
-    settled = settle(resolved, run_dir, goes_on=False)
+    settled = settle(resolved, run_dir)
     (run_dir / "config").mkdir(parents=True)
     tables = settled.config.model_dump(mode="json", serialize_as_any=True)
     (run_dir / "config" / "run.toml").write_text(to_toml(tables))
     return run_dir
 
 
-def dtype(resolved: Resolved, run_dir: Path, *, goes_on: bool = False) -> str:
-    settled = settle(resolved, run_dir, goes_on=goes_on)
-    if goes_on:
-        check_resumable(run_dir, settled.config)
-    return settled.config.model.dtype
+def resumed(resolved: Resolved, run_dir: Path) -> RunFile:
+    settled = settle(resolved, run_dir, goes_on=True).config
+    check_resumable(run_dir, settled)
+    return settled
+
+
+def dtype(resolved: Resolved) -> str:
+    return settle(resolved).config.model.dtype
 
 
 def test_auto_is_16_bits_on_a_gpu_and_32_elsewhere(tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    assert dtype(config(tmp_path), new) == "float32"
-    assert dtype(config(tmp_path, *CUDA), new) == "bfloat16"
-    assert dtype(config(tmp_path, "--run.device", "cuda:1"), new) == "bfloat16"
-    assert dtype(config(tmp_path, *CUDA, "--model.dtype", "float32"), new) == "float32"
-    assert dtype(config(tmp_path, *CUDA, "--model.dtype", "auto"), new) == "bfloat16"
+    assert dtype(config(tmp_path)) == "float32"
+    assert dtype(config(tmp_path, *CUDA)) == "bfloat16"
+    assert dtype(config(tmp_path, "--run.device", "cuda:1")) == "bfloat16"
+    assert dtype(config(tmp_path, *CUDA, "--model.dtype", "float32")) == "float32"
+    assert dtype(config(tmp_path, *CUDA, "--model.dtype", "auto")) == "bfloat16"
 
 
 def test_a_resumed_run_keeps_its_dtype_whatever_device_it_goes_on_with(tmp_path: Path) -> None:
     on_cpu = made(tmp_path / "cpu", config(tmp_path))
     on_gpu = made(tmp_path / "gpu", config(tmp_path, *CUDA))
-    assert dtype(config(tmp_path, *CUDA), on_cpu, goes_on=True) == "float32"
-    assert dtype(config(tmp_path), on_gpu, goes_on=True) == "bfloat16"
+    assert resumed(config(tmp_path, *CUDA), on_cpu).model.dtype == "float32"
+    assert resumed(config(tmp_path), on_gpu).model.dtype == "bfloat16"
     with pytest.raises(ConfigError, match=r"model.dtype was 'float32' .* is now 'bfloat16'"):
-        dtype(config(tmp_path, "--model.dtype", "bfloat16"), on_cpu, goes_on=True)
+        resumed(config(tmp_path, "--model.dtype", "bfloat16"), on_cpu)
+
+
+def test_the_policy_for_stale_rollouts_is_kept(tmp_path: Path) -> None:
+    assert settle(config(tmp_path)).config.run.stale == "wait"
+    masking = config(tmp_path, "--run.stale", "mask")
+    run_dir = made(tmp_path / "run", masking)
+    assert resumed(masking, run_dir).run.stale == "mask"
+    with pytest.raises(ConfigError, match=r"run.stale was 'mask' .* is now 'wait'"):
+        resumed(config(tmp_path), run_dir)
+    toml = run_dir / "config" / "run.toml"
+    toml.write_text(toml.read_text().replace('stale = "mask"\n', ""))
+    assert resumed(config(tmp_path), run_dir).run.stale == "drop", "as before that key existed"
+
+
+def test_a_run_with_an_environment_keeps_what_it_has_chosen_when_it_is_resumed_from_the_same_file(
+    tmp_path: Path,
+) -> None:
+    played = '[environment]\nname = "game:Sums"\n'
+    run_dir = made(tmp_path / "run", config(tmp_path, text=played))
+    assert resumed(config(tmp_path, text=played), run_dir).run.stale == "mask"
+    with pytest.raises(ConfigError, match=r"run.stale was 'mask' .* is now 'wait'"):
+        resumed(config(tmp_path, "--run.stale", "wait", text=played), run_dir)
 
 
 def test_float32_in_sglang_on_a_gpu_is_refused_with_the_way_out(tmp_path: Path) -> None:
     def check(*arguments: str) -> None:
-        check_dtype(settle(config(tmp_path, *arguments), tmp_path / "new", goes_on=False))
+        check_dtype(settle(config(tmp_path, *arguments)))
 
     check(*CUDA, *SGLANG)
     check(*SGLANG, "--model.dtype", "float32")
@@ -65,3 +90,11 @@ def test_float32_in_sglang_on_a_gpu_is_refused_with_the_way_out(tmp_path: Path) 
         check(*CUDA, *SGLANG, "--model.dtype", "float32")
     with pytest.raises(ConfigError, match="no float32 kernels"):
         check(*SGLANG, "--rollout.sglang.device", "cuda", "--model.dtype", "float32")
+
+
+def test_the_heads_of_a_made_model_are_wide_enough_for_sglang_on_a_gpu(tmp_path: Path) -> None:
+    for arguments, width in (((), 32), ((*CUDA, *SGLANG), 64)):
+        made_from = settle(config(tmp_path, *arguments, text="[model.make]\n")).to_make
+        assert made_from is not None and made_from.head_dim == width
+    with pytest.raises(ConfigError, match=r"run.toml:4: \[model.make\] head_dim: 32, but SGLang's attention"):
+        settle(config(tmp_path, *CUDA, *SGLANG, text="[model.make]\nhead_dim = 32\n"))

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.services import MachineLayout, settings_of, specs
-from headrace.config.settle import settle
 from headrace.config.tables import Ports
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.services.trainer.settings import TrainerSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.config.resolve import resolve
+from headrace.config.resolve import Resolved, resolve
 from headrace.demo.arithmetic import CHARACTERS
 from headrace.doctor import config_checks, gpu, machine, network, software
 from headrace.doctor.findings import Finding, Level
@@ -19,10 +19,14 @@ from tests.valkey import Valkey
 SMALL = Shape(hidden=16, intermediate=32, layers=1, heads=2, kv_heads=1, head_dim=8, context=32)
 
 
-def wants(folder: Path, text: str = "", *arguments: str) -> Wants:
+def config(folder: Path, text: str = "", *arguments: str) -> Resolved:
     file = folder / "run.toml"
     file.write_text('[model]\npath = "model"\n[data]\npath = "rows.jsonl"\n' + text)
-    return Wants.of(resolve(file, arguments=arguments))
+    return resolve(file, arguments=arguments)
+
+
+def wants(folder: Path, text: str = "") -> Wants:
+    return Wants.of(config(folder, text))
 
 
 def bad(found: Finding, level: Level = Level.FAIL) -> str:
@@ -52,10 +56,10 @@ def test_a_config_says_what_it_needs(tmp_path: Path) -> None:
 
 def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
     cuda = '[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n'
-    assert "no float32 kernels" in bad(config_checks.keys(wants(tmp_path, cuda, "--model.dtype", "float32")))
-    same = wants(tmp_path, cuda, "--model.dtype", "bfloat16", "--rollout.sglang.base-gpu-id", "0")
+    assert "no float32 kernels" in bad(config_checks.keys(config(tmp_path, cuda, "--model.dtype", "float32")))
+    same = config(tmp_path, cuda, "--model.dtype", "bfloat16", "--rollout.sglang.base-gpu-id", "0")
     assert "on GPU 0 each would take most of the memory" in bad(config_checks.keys(same))
-    good = config_checks.keys(wants(tmp_path, cuda, "--model.dtype", "bfloat16"))
+    good = config_checks.keys(config(tmp_path, cuda, "--model.dtype", "bfloat16"))
     assert good.said == "bfloat16; trainer on GPU 0, SGLang on GPU 1"
 
 
@@ -126,7 +130,7 @@ def test_an_evicting_or_forgetful_broker_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 def test_model_and_data_of_the_config_are_looked_at(tmp_path: Path) -> None:
-    asked = wants(tmp_path, '[[reward.scorers]]\nname = "math"\n')
+    asked = config(tmp_path, '[[reward.scorers]]\nname = "math"\n')
     assert "does not exist" in bad(config_checks.model(asked))
     assert "there is no file" in bad(config_checks.data(asked))
     write_model(tmp_path / "model", character_tokenizer(CHARACTERS), SMALL, seed=1)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.resolve import Resolved, resolve
-from headrace.config.settle import settle
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.doctor.placement import check_overlap, check_visible, placement, shown, visible
 from headrace.wire.errors import ConfigError
 

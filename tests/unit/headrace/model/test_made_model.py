@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.tables import MakeTable
-from headrace.model.made_model import make_model, settle_path
+from headrace.model.made_model import make_model
 from headrace.model.model_check import check_model
 from headrace.wire.errors import ConfigError
 from headrace.wire.rendering.tokenizers import load_tokenizer
@@ -21,11 +21,11 @@ def resolved(folder: Path, make: str, *arguments: str) -> Resolved:
 
 
 def test_the_model_goes_into_the_run_directory_unless_a_path_is_given(tmp_path: Path) -> None:
-    settled, table = settle_path(resolved(tmp_path, "layers = 1"), tmp_path / "run")
-    assert table is not None and table.layers == 1
+    settled = settle(resolved(tmp_path, "layers = 1"), tmp_path / "run")
+    assert settled.to_make is not None and settled.to_make.layers == 1
     assert settled.config.model.path == tmp_path / "run" / "model"
     given = resolved(tmp_path, "", "--model.path=elsewhere")
-    assert settle_path(given, tmp_path / "run") == (given, None)
+    assert given.to_make is None and settle(given, tmp_path / "run").config.model.path == given.config.model.path
 
 
 def test_what_is_made_is_a_model_folder_and_the_same_each_time(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_what_is_made_is_a_model_folder_and_the_same_each_time(tmp_path: Path) -
 def test_a_tokenizer_is_learned_from_text(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
     found = resolved(tmp_path, 'kind = "text"\ntext = "text.txt"\nvocab_size = 300')
-    _, table = settle_path(found, tmp_path / "run")
+    table = found.to_make
     assert table is not None and table.text == tmp_path / "text.txt"
     make_model(table, tmp_path / "m")
     assert 258 <= check_model(tmp_path / "m", engine="torch").vocab_size <= 300

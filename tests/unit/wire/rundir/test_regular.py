@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.diff import kept_tables
+from headrace.config.toml import kept_tables
 from headrace.inspect.runs.facts import facts_of
 from headrace.services.orchestrator.dashboard.ended import read_config
 from headrace.wire.errors import ConfigError, DataError

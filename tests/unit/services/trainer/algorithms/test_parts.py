@@ -33,12 +33,12 @@ def test_checks_and_pages_follow_the_declaration(monkeypatch, tmp_path):
     )
     file = Path(tmp_path / "run.toml")
     file.write_text(
-        "[algorithm]\nadvantage = 'twice'\n[batch]\ngroup_size = 1\n[data]\npath = 'rows.jsonl'\n"
+        "[algorithm]\nadvantage = 'twice'\n[batch]\ngroup_size = 1\n[data]\npath = 'rows.jsonl'\n[model.make]\n"
         "[reward]\nscorers = [{ name = 'length', options = { target = 3 } }]\n"
     )
     resolved = resolve(file, arguments=[], environment={})
     with pytest.raises(ConfigError, match=r"run.toml:4: \[batch\] group_size: a group of one has no advantage"):
-        check_input(resolved, has_model=False)
+        check_input(resolved)
 
 
 @pytest.mark.parametrize("part", [*ADVANTAGES.values(), *POLICY_LOSSES.values()], ids=lambda part: part.name)
