@@ -1,4 +1,4 @@
-"""`model.dtype` and a made model's heads are settled once, when the run directory is made."""
+"""`model.dtype` and `run.stale` are settled once, when the run directory is made, and kept by a resume."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_auto_is_16_bits_on_a_gpu_and_32_elsewhere(tmp_path: Path) -> None:
     assert dtype(config(tmp_path, *CUDA, "--model.dtype", "auto"), new) == "bfloat16"
 
 
-def test_a_resumed_run_keeps_its_dtype_whatever_device_it_goes_on_with(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_dtype_on_any_device(tmp_path: Path) -> None:
     on_cpu = made(tmp_path / "cpu", config(tmp_path))
     on_gpu = made(tmp_path / "gpu", config(tmp_path, *CUDA))
     assert dtype(config(tmp_path, *CUDA), on_cpu, goes_on=True) == "float32"
@@ -65,3 +65,30 @@ def test_float32_in_sglang_on_a_gpu_is_refused_with_the_way_out(tmp_path: Path) 
         check(*CUDA, *SGLANG, "--model.dtype", "float32")
     with pytest.raises(ConfigError, match="no float32 kernels"):
         check(*SGLANG, "--rollout.sglang.device", "cuda", "--model.dtype", "float32")
+
+
+STALE = "[run]\nmax_staleness = 1\n"
+
+
+def resumed(run_dir: Path, resolved: Resolved) -> str:
+    settled = settle(resolved, run_dir, goes_on=True)
+    check_resumable(run_dir, settled.config)
+    return settled.config.run.stale
+
+
+def test_a_new_run_waits_and_a_resumed_one_keeps_its_policy(tmp_path: Path) -> None:
+    waiting = config(tmp_path, text=STALE)
+    assert settle(waiting, tmp_path / "new", goes_on=False).config.run.stale == "wait"
+    masking = config(tmp_path, "--run.stale", "mask", text=STALE)
+    run_dir = made(tmp_path / "run", masking)
+    assert resumed(run_dir, masking) == "mask"
+    with pytest.raises(ConfigError, match=r"run.stale was 'mask' .* is now 'wait'"):
+        resumed(run_dir, waiting)
+
+
+def test_a_resume_keeps_the_policy_that_a_run_with_an_environment_has_chosen(tmp_path: Path) -> None:
+    played = f'{STALE}[environment]\nname = "game:Sums"\n'
+    run_dir = made(tmp_path / "run", config(tmp_path, text=played))
+    assert resumed(run_dir, config(tmp_path, text=played)) == "mask"
+    with pytest.raises(ConfigError, match=r"run.stale was 'mask' .* is now 'wait'"):
+        resumed(run_dir, config(tmp_path, "--run.stale", "wait", text=played))
