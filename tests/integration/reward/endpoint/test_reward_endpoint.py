@@ -7,17 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.services.reward.endpoint import client, request
+from headrace.services.reward.endpoint import request
 from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError
 from headrace.services.reward.scorers.registry import build_scorer
 from tests import builders
 from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, hang, ok, scripted
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
 
 
 def scorer(server: Scripted, *, timeout_s: float = 20.0, **options: Any) -> Scorer:
@@ -54,7 +49,7 @@ async def test_scores_come_back_in_order_from_batches_under_the_budget() -> None
         await model.close()
 
 
-async def test_text_is_sent_where_told_and_abstains_where_tokens_are_wanted() -> None:
+async def test_a_sample_of_text_is_sent_as_text_or_abstains_where_ids_are_sent() -> None:
     plain = Sample(prompt="1+2=", completion="3")
     async with scripted(otherwise=sums) as server:
         by_text, by_ids = scorer(server, send="text", model="rm"), scorer(server)
@@ -66,7 +61,7 @@ async def test_text_is_sent_where_told_and_abstains_where_tokens_are_wanted() ->
         await by_ids.close()
 
 
-async def test_of_an_episode_it_gets_all_messages_as_text_or_the_last_segments_tokens() -> None:
+async def test_an_episode_is_sent_as_all_its_messages_or_as_the_last_segments_tokens() -> None:
     record = (
         '[{"role": "user", "content": "a"}, {"role": "assistant", "turn": 0, "content": "<tool_call>b</tool_call>", '
         '"tool_calls": [{"name": "b", "arguments": {}}]}, {"role": "tool", "name": "b", "content": "c"}, '
@@ -116,7 +111,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("reason", BAD)
-async def test_what_is_not_one_number_a_sample_abstains_with_the_reason(reason: str) -> None:
+async def test_an_answer_without_one_number_a_sample_abstains_with_the_reason(reason: str) -> None:
     async with scripted(otherwise=lambda _: ok(BAD[reason])) as server:
         model = scorer(server)
         (found,) = await model.score([sample(3)])
@@ -124,7 +119,7 @@ async def test_what_is_not_one_number_a_sample_abstains_with_the_reason(reason: 
         await model.close()
 
 
-async def test_a_sample_that_is_refused_leaves_the_others_of_its_batch_their_scores() -> None:
+async def test_a_refused_sample_costs_no_other_of_its_batch_its_score() -> None:
     def reply(request: Request) -> Answer:
         too_long = any(99 in row for row in request.body["input_ids"])
         return answer(400, b"too long") if too_long else sums(request)

@@ -2,18 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from headrace.services.reward.endpoint import client
 from tests.integration.reward.endpoint.scripted import Answer, scripted
 from tests.integration.reward.judge.chat import blocks, judging, pairwise, said, sample
 
 PAIRS = client.metrics.JUDGE_PAIRS
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
 
 
 def larger(shown: dict[str, str]) -> dict[str, str]:
@@ -45,7 +38,7 @@ async def test_a_judge_that_favours_a_position_finds_ties_only() -> None:
         await scorer.close()
 
 
-async def test_answers_meet_the_reference_where_told() -> None:
+async def test_answers_are_compared_with_the_reference_if_the_options_say_so() -> None:
     async with scripted(otherwise=judging(larger)) as server:
         scorer = pairwise(server, against="reference", reference="best")
         found = await scorer.score([sample("5", best="4"), sample("3", best="4"), sample("4", best=4), sample("9")])
@@ -55,7 +48,7 @@ async def test_answers_meet_the_reference_where_told() -> None:
         await scorer.close()
 
 
-async def test_pairs_are_bounded_and_who_met_nobody_abstains() -> None:
+async def test_pairs_are_bounded_and_a_sample_without_a_pair_abstains() -> None:
     async with scripted(otherwise=judging(larger)) as server:
         scorer = pairwise(server, max_pairs=2)
         found = await scorer.score([sample(str(number)) for number in range(6)])
@@ -83,13 +76,10 @@ async def test_without_enough_verdicts_a_sample_abstains() -> None:
         await scorer.close()
 
 
-@pytest.mark.parametrize("gullible", [True, False])
-async def test_a_canary_that_beats_the_best_answer_alarms(gullible: bool) -> None:
+async def test_a_canary_that_beats_the_best_answer_alarms() -> None:
     def verdict(shown: dict[str, str]) -> dict[str, str]:
         empty = [name for name in ("ANSWER_A", "ANSWER_B") if not any(map(str.isdigit, shown[name]))]
-        if gullible and empty:
-            return {"winner": empty[0][-1]}
-        return larger(shown)
+        return {"winner": empty[0][-1]} if empty else larger(shown)
 
     async with scripted(otherwise=judging(verdict)) as server:
         scorer = pairwise(server, canaries_every=2)
@@ -98,5 +88,5 @@ async def test_a_canary_that_beats_the_best_answer_alarms(gullible: bool) -> Non
         assert [each.value for each in found] == [0.0, 1.0]
         rivals = [set(blocks(request).values()) for request in server.requests]
         assert {"1+2=", ":", "2"} in rivals
-        assert (scorer.alarm is not None) == gullible
+        assert scorer.alarm is not None
         await scorer.close()

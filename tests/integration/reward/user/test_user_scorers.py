@@ -78,11 +78,9 @@ async def asked(completion, port):
 
 
 @asynccontextmanager
-async def loaded(
-    folder: Path, name: str, timeout_s: float = 20.0, processes: int = 1, **options: Any
-) -> AsyncIterator[Scorer]:
+async def loaded(folder: Path, name: str, timeout_s: float = 20.0, **options: Any) -> AsyncIterator[Scorer]:
     (folder / "mine.py").write_text(MODULE)
-    context = Context(component="mine", timeout_s=timeout_s, processes=processes, user_path=folder)
+    context = Context(component="mine", timeout_s=timeout_s, processes=1, user_path=folder)
     scorer = build_scorer(name, options, context)
     try:
         await scorer.load()
@@ -102,21 +100,17 @@ def values(verdicts: Any) -> list[float | None]:
 
 async def test_a_plain_function_scores_and_its_misdeeds_are_failures_of_single_samples(tmp_path: Path) -> None:
     async with loaded(tmp_path, "mine:act", timeout_s=2.0) as scorer:
-        texts = ["fine", "die", "raise", "print", "mutate", "exit", "none", "fine", "hang"]
+        texts = ["hang", "fine", "die", "raise", "print", "mutate", "exit", "none", "fine"]
         found = list(await scorer.score(samples(*texts, list=[1])))
-        assert values(found) == [0.25, None, None, 0.25, 0.25, None, None, 0.25, None]
+        assert values(found) == [None, 0.25, None, None, 0.25, 0.25, None, None, 0.25]
         failed = [text for text, one in zip(texts, found, strict=True) if one.failed]
-        assert failed == ["die", "raise", "exit", "none", "hang"]
-        assert "it does not like this" in found[2].reason and "no answer within 2 s" in found[8].reason
+        assert failed == ["hang", "die", "raise", "exit", "none"] and "no answer within 2 s" in found[0].reason
+        place = f"{tmp_path}/mine.py:{1 + MODULE.splitlines().index(RAISE)}"
+        assert found[3] == Verdict.failure(f"ValueError: it does not like this ({place})", Bug("ValueError", place))
+        assert found[3].bug is not None and RAISE.strip() in found[3].bug.trace and "Traceback" in found[3].bug.trace
         odd = list(await scorer.score(samples("nan", "text", "huge")))
         assert math.isnan(odd[0].value or 0) and values(odd)[1:] == ["1.0", 1e9]
         assert len(scorer.version) == 12
-
-
-async def test_one_hanging_call_leaves_its_group_the_other_scores(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "mine:act", timeout_s=2.0, processes=2) as scorer:
-        found = await scorer.score(samples("hang", *["fine"] * 8))
-        assert values(found) == [None, *[0.25] * 8]
 
 
 async def test_a_dry_run_finds_a_plain_function_that_does_not_take_the_columns(tmp_path: Path) -> None:
@@ -138,10 +132,6 @@ async def test_a_trl_function_scores_a_group_in_one_call(tmp_path: Path) -> None
         found = list(await scorer.score(several))
         assert values(found) == [None, None, 1.0]
         assert found[0].failed and "1 scores for 2 completions" in found[0].reason
-
-
-async def test_a_trl_function_gets_messages_where_the_prompt_was_messages(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "trl:mine:group") as scorer:
         chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "1+1="}]
         assert values(await scorer.score(samples("2", answer="2", prompt_messages=chat))) == [1.2]
 
@@ -183,16 +173,7 @@ async def test_an_async_function_may_keep_a_client_with_open_connections(tmp_pat
         assert values(found) == [1.0, 1.0, 1.0] and server.connections == 1
 
 
-@pytest.mark.parametrize("prefix", ["", "trl:", "verl:"])
-async def test_a_function_that_is_not_there_refuses_to_load(tmp_path: Path, prefix: str) -> None:
+async def test_a_function_that_does_not_exist_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine:nothing.*has no attribute 'nothing'"):
-        async with loaded(tmp_path, f"{prefix}mine:nothing"):
+        async with loaded(tmp_path, "verl:mine:nothing"):
             pass
-
-
-async def test_a_failure_is_never_a_number(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "mine:act") as scorer:
-        (found,) = await scorer.score(samples("raise"))
-        place = f"{tmp_path}/mine.py:{1 + MODULE.splitlines().index(RAISE)}"
-        assert found == Verdict.failure(f"ValueError: it does not like this ({place})", Bug("ValueError", place))
-        assert found.bug is not None and RAISE.strip() in found.bug.trace and "Traceback" in found.bug.trace
