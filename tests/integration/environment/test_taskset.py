@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.environment.child.errors import ChildDiedError
 from headrace.services.environment.settings import EnvironmentTable
 from headrace.services.environment.taskset import harness, write_rows
 from headrace.services.environment.taskset.harness import HarnessChoice, ready_scripts
@@ -96,35 +95,22 @@ async def test_a_limit_ends_an_episode_which_keeps_its_reward(tmp_path: Path) ->
 
 
 @pytest.mark.long
-async def test_a_process_that_is_killed_in_an_episode_is_played_again(tmp_path: Path) -> None:
-    async with taskset_stage(tmp_path) as it:
-        replica = it.replicas["rollout-0"]
-        replica.hold = asyncio.Event()
-        async with it.pool.child() as child:
-            playing = asyncio.create_task(it.player.play(child, played(TASK), builders.header(3), 0, last=False))
-            await until_async(lambda: bool(replica.asked), "a turn to be asked for", seconds=200)
-            os.kill(child.pid, signal.SIGKILL)
-            with pytest.raises(ChildDiedError):
-                await playing
-        replica.hold.set()
-        rollout = await play(it, played(TASK))
-        assert rollout.finish_reason is FinishReason.STOP and rollout.trained_mask.any()
-        # The last attempt ends in its second turn: it abstains, and what was said is seen.
-        replica.asked.clear()
-        asked = asyncio.Event()
-        replica.says = lambda text, request: CALL if request.turn == 0 else stalls(asked)
-        async with it.pool.child() as child:
-            playing = asyncio.create_task(it.player.play(child, played(TASK), builders.header(3), 0))
-            await asyncio.wait_for(asked.wait(), 200)
-            os.kill(child.pid, signal.SIGKILL)
-            ended = await playing
+async def test_a_process_killed_in_its_last_attempt_abstains_and_its_conversation_is_kept(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    def says(text: str, request: pb.SampleRequest) -> str | None:
+        if request.turn == 0:
+            return CALL
+        asked.set()
+        return None  # Without room it is asked again and again.
+
+    async with taskset_stage(tmp_path, says) as it, it.pool.child() as child:
+        playing = asyncio.create_task(it.player.play(child, played(TASK), builders.header(3), 0))
+        await asyncio.wait_for(asked.wait(), 200)
+        os.kill(child.pid, signal.SIGKILL)
+        ended = await playing
         assert ended.finish_reason is FinishReason.ENVIRONMENT_ERROR and "was ended by SIGKILL" in error_of(ended)
         assert [one.content for one in seen(ended).messages if one.role == "assistant"] == [CALL]
-
-
-def stalls(asked: asyncio.Event) -> None:
-    """A replica without room: it is asked again and again."""
-    asked.set()
 
 
 LOOKS = r"""

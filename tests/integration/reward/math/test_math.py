@@ -3,17 +3,16 @@ r"""The math scorer with its real workers: symbolic answers, hostile ones, broke
 import json
 import os
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.services.reward.rubric.reasoning import TAGS, answer_start
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.scorer import Sample, Scorer, Verdict
 from headrace.services.reward.workers.pool import WorkerPool
+from tests.reward_scorers import loaded_scorer
 from tests.unit.services.reward.scorers.test_answers import PLACES
 
 pytest.importorskip("math_verify")
@@ -98,14 +97,8 @@ HOSTILE = [
 HANGS = r"y = \frac{1}{(x-1)^{7}(x^2+x+3)^{9}(y+1)^{8}}+\frac{x}{(y-x)^{5}}"
 
 
-@asynccontextmanager
-async def math_scorer(**options: Any) -> AsyncIterator[Scorer]:
-    scorer = build_scorer("math", options, Context(component="math", processes=2))
-    await scorer.load()
-    try:
-        yield scorer
-    finally:
-        await scorer.close()
+def math_scorer(**options: Any) -> AbstractAsyncContextManager[Scorer]:
+    return loaded_scorer("math", options, component="math", processes=2)
 
 
 def sample(answer: Any, completion: str) -> Sample:

@@ -1,27 +1,21 @@
 """JSON of the wanted shape scores 1; nothing is fetched, no pattern hangs, no broken schema becomes a zero."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.scorer import Sample, Scorer, Verdict
+from tests.reward_scorers import loaded_scorer
 
 PERSON = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 
 
-@asynccontextmanager
-async def a_scorer(options: dict[str, Any] | None = None) -> AsyncIterator[Scorer]:
-    scorer = build_scorer("json_schema", options or {"schema": PERSON}, Context(component="shape"))
-    await scorer.load()
-    try:
-        yield scorer
-    finally:
-        await scorer.close()
+def a_scorer(options: dict[str, Any] | None = None) -> AbstractAsyncContextManager[Scorer]:
+    return loaded_scorer("json_schema", options or {"schema": PERSON})
 
 
 async def verdicts(texts: Sequence[str], options: dict[str, Any] | None = None, **columns: Any) -> Sequence[Verdict]:

@@ -1,8 +1,7 @@
 """What users' functions get of an episode, in real workers: all of its messages, in the form of each library."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.services.reward.rubric.samples import samples_of
-from headrace.services.reward.scorer import Context, Sample, Scorer
-from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.scorer import Sample, Scorer
 from headrace.wire.contracts import Segment
-from tests import builders
+from tests.reward_scorers import loaded_scorer, played_sample
 
 CALL = '<tool_call>{"name": "find", "arguments": {"who": "Ada"}}</tool_call>'
 MESSAGES = [
@@ -124,24 +121,14 @@ def like_trl(prompts, completions, completion_ids, answer, **kwargs):
 
 def played(messages: object = MESSAGES, *, segments: tuple[Segment, ...] = (), **columns: Any) -> Sample:
     """Three turns: of one, one and two sampled tokens; the last one in a segment of its own unless others are given."""
-    group = builders.played_group()
-    episode = group.rollouts[0].episode
-    assert episode is not None
-    episode = replace(episode, messages_json=json.dumps(messages), segments=segments or episode.segments)
-    rollout = replace(group.rollouts[0], text="In 1815.", episode=episode)
-    prompt = replace(group.prompt, columns=columns)
-    return samples_of(replace(group, prompt=prompt, rollouts=(rollout, group.rollouts[1])), "g")[0]
+    changes: dict[str, Any] = {"segments": segments} if segments else {}
+    sample = played_sample(messages_json=json.dumps(messages), **changes)
+    return replace(sample, completion="In 1815.", columns=columns)
 
 
-@asynccontextmanager
-async def loaded(folder: Path, name: str) -> AsyncIterator[Scorer]:
+def loaded(folder: Path, name: str) -> AbstractAsyncContextManager[Scorer]:
     (folder / "of_episodes.py").write_text(FUNCTIONS + LIKE_TRL)
-    scorer = build_scorer(name, {}, Context(component="mine", timeout_s=60.0, user_path=folder))
-    try:
-        await scorer.load()
-        yield scorer
-    finally:
-        await scorer.close()
+    return loaded_scorer(name, timeout_s=60.0, user_path=folder)
 
 
 async def test_a_trl_function_gets_what_trl_itself_gives_it(tmp_path: Path) -> None:

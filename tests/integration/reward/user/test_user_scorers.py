@@ -1,20 +1,23 @@
 """Users' functions in real workers: whatever one does, it is its own samples' failure, and never a zero."""
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import tomllib
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.rubric.rubrics import Rubrics, context_of
+from headrace.services.reward.scorer import Sample, Scorer, Verdict
+from headrace.services.reward.settings import RewardTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.users_code import Bug
 from tests.integration.reward.endpoint.scripted import answer, scripted
+from tests.reward_scorers import loaded_scorer
 
+DOCS = Path(__file__).parents[4] / "docs" / "rewards.md"
 RAISE = '        raise ValueError("it does not like this")'
 MODULE = """
 import math, os, sys, time
@@ -77,16 +80,9 @@ async def asked(completion, port):
 """
 
 
-@asynccontextmanager
-async def loaded(folder: Path, name: str, timeout_s: float = 20.0, **options: Any) -> AsyncIterator[Scorer]:
+def loaded(folder: Path, name: str, timeout_s: float = 20.0, **options: Any) -> AbstractAsyncContextManager[Scorer]:
     (folder / "mine.py").write_text(MODULE)
-    context = Context(component="mine", timeout_s=timeout_s, processes=1, user_path=folder)
-    scorer = build_scorer(name, options, context)
-    try:
-        await scorer.load()
-        yield scorer
-    finally:
-        await scorer.close()
+    return loaded_scorer(name, options, timeout_s=timeout_s, processes=1, user_path=folder)
 
 
 def samples(*texts: str, group: str = "g", **columns: Any) -> list[Sample]:
@@ -177,3 +173,24 @@ async def test_a_function_that_does_not_exist_is_refused_at_the_start(tmp_path: 
     with pytest.raises(ConfigError, match=r"mine:nothing.*has no attribute 'nothing'"):
         async with loaded(tmp_path, "verl:mine:nothing"):
             pass
+
+
+async def test_the_functions_of_the_documented_tasks_score_each_sample_by_the_one_that_applies(tmp_path: Path) -> None:
+    section = DOCS.read_text().split("## TRL")[1].split("\n## ")[0]
+    (tmp_path / "tasks.py").write_text(section.split("```python\n")[1].split("```")[0])
+    told = tomllib.loads(section.split("```toml\n")[1].split("```")[0])["reward"]
+    table = RewardTable.model_validate(told | {"path": tmp_path})
+    rubrics = Rubrics(table, context_of(table))
+    await rubrics.load()
+    try:
+        samples = [
+            Sample(prompt="", completion=text, columns={"task": task, "answer": "4"}, group=task)
+            for task, text in (("math", "4"), ("math", "5"), ("chat", "abc"), ("else", "4"))
+        ]
+        found = await rubrics.score(samples, patient=True)
+        assert [one.value for one in found] == [1.0, 0.0, 0.25, None]
+        assert found[0].components == {"trl:tasks:math_reward": 1.0}
+        # It is no failure: the circuits stay closed.
+        assert rubrics.trouble() is None and not any(slot.circuit.reason for slot in rubrics.slots)
+    finally:
+        await rubrics.close()

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,11 @@ pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed"
 from headrace.config.data import DataTable
 from headrace.data.presets import prompt_of
 from headrace.data.rows import DataRow, read_rows
-from headrace.services.reward.scorer import Context, Sample, Scorer
+from headrace.services.reward.scorer import Context, Sample
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.services.reward.user.verifiers import _job, serve
 from headrace.wire.errors import ConfigError
+from tests.reward_scorers import loaded_scorer
 
 SUMS = """
 import verifiers.v1 as vf
@@ -75,18 +74,6 @@ __all__ = ["Box"]
 CHAT = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1="}]
 
 
-@asynccontextmanager
-async def loaded(folder: Path, target: str, **options: Any) -> AsyncIterator[Scorer]:
-    (folder / "sums_env.py").write_text(SUMS)
-    context = Context(component="env", timeout_s=30.0, user_path=folder)
-    scorer = build_scorer(f"verifiers:{target}", options, context)
-    try:
-        await scorer.load()
-        yield scorer
-    finally:
-        await scorer.close()
-
-
 def sample(text: str, *, truncated: bool = False, **columns: Any) -> Sample:
     row = {"answer": "2", "prompt_messages": CHAT, "id": 5} | columns
     ids = np.zeros(2, np.int32)
@@ -96,7 +83,8 @@ def sample(text: str, *, truncated: bool = False, **columns: Any) -> Sample:
 
 
 async def test_a_taskset_scores_by_its_rewards_weights_and_metrics(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "sums_env") as scorer:
+    (tmp_path / "sums_env.py").write_text(SUMS)
+    async with loaded_scorer("verifiers:sums_env", timeout_s=30.0, user_path=tmp_path) as scorer:
         found = await scorer.score([sample("2"), sample("3"), sample("2", truncated=True, level=5), sample("raise")])
         assert [one.value for one in found] == [3.0, 1.0, 2.0, None]
         assert found[0].parts == {"correct": 1.0, "concise": 1.0, "asked": 5.0} and found[2].parts["asked"] == 9.0

@@ -37,10 +37,6 @@ def logging(completions, log_metric, log_extra):
     log_extra("column", ["x"])
     return np.ones(len(completions), np.float32)
 
-def one(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
-    return {"score": float(solution_str == ground_truth) + bonus, "acc": True, "pred": solution_str,
-            "difficulty": extra_info["level"]}
-
 def no_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"reward": 1.0}
 
@@ -133,19 +129,11 @@ def test_trl_functions_get_only_what_they_take_and_their_metrics_are_kept() -> N
     assert found == {"values": [1.0, 1.0], "metrics": {"share": 0.5}}
 
 
-def test_verls_dict_is_the_score_and_its_other_numbers() -> None:
-    keywords = {"data_source": "s", "solution_str": "4", "ground_truth": "4", "extra_info": {"level": 3}, "bonus": 0.5}
-    found = verl.serve("user_functions:one")({"keywords": keywords})
-    assert found == {"scores": [{"score": 1.5, "parts": {"acc": 1.0, "difficulty": 3.0}}]}
-    with pytest.raises(KeyError, match="no 'score', only reward"):
-        verl.serve("user_functions:no_score")(
-            {"keywords": {"data_source": "s", "solution_str": "4", "ground_truth": "4"}}
-        )
-
-
 def test_side_values_that_are_not_finite_numbers_leave_the_score() -> None:
     keywords = {"data_source": "s", "solution_str": "4", "ground_truth": "4"}
     found = verl.serve("user_functions:odd_parts")({"keywords": keywords})
     assert found == {"scores": [{"score": 1.0, "parts": {"fine": 0.5, "7": 1.0}}]}
+    with pytest.raises(KeyError, match="no 'score', only reward"):
+        verl.serve("user_functions:no_score")({"keywords": keywords})
     found = trl.serve("user_functions:odd_metrics", {})(job())
     assert found == {"values": [1.0, 1.0], "metrics": {"fine": 0.5, "7": 1.0}}
