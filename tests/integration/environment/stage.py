@@ -29,6 +29,7 @@ from headrace.wire.contracts import (
     FinishReason,
     PolicyVersion,
     PromptGroup,
+    Rollout,
     Sampling,
     VersionSpan,
 )
@@ -40,6 +41,7 @@ from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.v1 import message_pb2, rollout_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as orchestrator
 from headrace.wire.v1 import rollout_pb2 as pb
+from tests import builders
 from tests.integration.environment.hosted import HostedChild
 from tests.integration.environment.test_child import CONFIG
 
@@ -191,3 +193,10 @@ def played(task: dict[str, Any], *, size: int = 1, min_version: int = 0, **sampl
         min_version=min_version,
         environment=EnvironmentTask(name="games", digest="d", task_json=json.dumps(task)),
     )
+
+
+async def play(it: Stage, prompt: PromptGroup, index: int = 0, attempt: int = 0, *, last: bool = True) -> Rollout:
+    """Plays one rollout of the group of index 3 in a child of the stage."""
+    async with it.pool.child() as child:
+        rollout: Rollout = await it.player.play(child, prompt, builders.header(3, attempt=attempt), index, last=last)
+    return rollout

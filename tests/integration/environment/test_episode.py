@@ -13,22 +13,16 @@ import pytest
 from headrace.model.tiny_models import END
 from headrace.services.environment import metrics
 from headrace.wire.api.episodes import EpisodeView
-from headrace.wire.contracts import FinishReason, PolicyVersion, PromptGroup, Rollout, turn_seed
+from headrace.wire.contracts import FinishReason, PolicyVersion, Rollout, turn_seed
 from headrace.wire.contracts.arrays import ids_from_bytes
 from headrace.wire.errors import ContractError, TransientError
 from headrace.wire.rundir.episode_column import episode_text, episode_view
 from headrace.wire.v1 import rollout_pb2 as pb
-from tests import builders
-from tests.integration.environment.stage import FORGETFUL, Stage, played, stage
+from tests.integration.environment.stage import FORGETFUL, play, played, stage
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.timeout(400)
 SUM = {"a": 12, "b": 34}
-
-
-async def play(it: Stage, prompt: PromptGroup, index: int = 0, attempt: int = 0) -> Rollout:
-    async with it.pool.child() as child:
-        return await it.player.play(child, prompt, builders.header(3, attempt=attempt), index)
 
 
 def seen(rollout: Rollout) -> EpisodeView:

@@ -15,8 +15,8 @@ from headrace.services.environment.settings import EnvironmentSettings, Environm
 from headrace.wire.contracts import FinishReason
 from headrace.wire.errors import ConfigError
 from headrace.wire.v1 import rollout_pb2 as pb
-from tests.integration.environment.stage import played, stage
-from tests.integration.environment.test_episode import play, sampled, seen
+from tests.integration.environment.stage import play, played, stage
+from tests.integration.environment.test_episode import sampled, seen
 from tests.unit.services.environment.rendering.qwen3 import QWEN3, model_folder
 
 pytestmark = pytest.mark.timeout(400)

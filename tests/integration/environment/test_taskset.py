@@ -18,9 +18,9 @@ from headrace.wire.contracts import FinishReason
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
-from tests.integration.environment.stage import played
+from tests.integration.environment.stage import play, played
 from tests.integration.environment.taskset_stage import CALL, TASK, TASKSETS, taskset_stage
-from tests.integration.environment.test_episode import error_of, play, sampled, seen
+from tests.integration.environment.test_episode import error_of, sampled, seen
 from tests.waiting import until_async
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("sandbox")]

@@ -14,6 +14,19 @@ from headrace.wire.errors import ConfigError
 from tests.integration.reward.workers.pools import HERE, a_pool, is_alive
 from tests.waiting import until_async
 
+HOLDER = """
+import asyncio, json, sys
+from pathlib import Path
+from headrace.services.reward.workers.pool import WorkerPool
+async def hold():
+    pool = WorkerPool("jobs:plain", processes=2, deadline_s=60.0, what="jobs", path=Path(sys.argv[1]))
+    await pool.start()
+    found = await asyncio.gather(*(pool.run({"do": "nap", "seconds": 0.5}) for _ in range(2)))
+    print(json.dumps([item["pid"] for item in found]), flush=True)
+    await pool.run({"do": "nap", "seconds": 60})  # One works, and will for long, when the service dies.
+asyncio.run(hold())
+"""
+
 
 async def test_a_dead_child_is_replaced_and_only_the_job_that_it_died_of_fails() -> None:
     async with a_pool() as pool:
@@ -26,13 +39,12 @@ async def test_a_dead_child_is_replaced_and_only_the_job_that_it_died_of_fails()
 
 
 async def test_the_children_die_with_the_service(tmp_path: Path) -> None:
-    service = subprocess.Popen([sys.executable, HERE / "holder.py", tmp_path / "pids"])
-    await until_async((tmp_path / "pids").exists)
-    pids = json.loads((tmp_path / "pids").read_text())
-    assert len(pids) == 2
-    assert all(is_alive(pid) for pid in pids)
-    service.kill()
-    service.wait()
+    command = [sys.executable, "-c", HOLDER, str(HERE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as service:
+        assert service.stdout is not None
+        pids = json.loads(service.stdout.readline())
+        assert len(pids) == 2 and all(is_alive(pid) for pid in pids)
+        service.kill()
     await until_async(lambda: not any(is_alive(pid) for pid in pids))
 
 
