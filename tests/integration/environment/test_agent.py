@@ -87,44 +87,31 @@ async def test_a_family_reads_thoughts_and_calls_and_continues_from_them(tmp_pat
         assert [(one.name, one.outcome) for one in seen(rollout).messages if one.outcome] == [("add", "returned")]
 
 
-async def test_a_stream_is_the_deltas_of_a_finished_turn(tmp_path: Path) -> None:
-    program = """
-    tools = [{"type": "function", "function": {"name": "add"}}]
-    pieces = list(ask(USER, stream=True, stream_options={"include_usage": True}, tools=tools))
-    text = "".join(one.choices[0].delta.content or "" for one in pieces if one.choices)
-    (call,) = [call for one in pieces if one.choices for call in one.choices[0].delta.tool_calls or []]
-    assert text == "I add.", text
-    assert json.loads(call.function.arguments) == {"a": 12, "b": 34} and call.index == 0
-    assert pieces[-2].choices[0].finish_reason == "tool_calls" and pieces[-1].usage.completion_tokens > 10
-    assert [one.id for one in client.models.list()] == ["policy"]
-    """
-    async with agent_stage(tmp_path, program, adds) as it:
-        rollout = await play(it)
-        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
-
-
-REFUSED = """
+CLIENT = """
 import openai
-try:
-    ask(USER, n=2)
-    sys.exit("n = 2")
-except openai.BadRequestError as error:
-    assert error.param == "n", error
-try:
-    OpenAI(api_key="sk-other").models.list()
-    sys.exit("the key is not checked")
-except openai.AuthenticationError as error:
-    assert error.code == "invalid_api_key"
-try:
-    client.embeddings.create(model="policy", input="x")
-    sys.exit("embeddings")
-except openai.NotFoundError:
-    ask(USER)
+tools = [{"type": "function", "function": {"name": "add"}}]
+pieces = list(ask(USER, stream=True, stream_options={"include_usage": True}, tools=tools))
+text = "".join(one.choices[0].delta.content or "" for one in pieces if one.choices)
+(call,) = [call for one in pieces if one.choices for call in one.choices[0].delta.tool_calls or []]
+assert text == "I add.", text
+assert json.loads(call.function.arguments) == {"a": 12, "b": 34} and call.index == 0
+assert pieces[-2].choices[0].finish_reason == "tool_calls" and pieces[-1].usage.completion_tokens > 10
+assert [one.id for one in client.models.list()] == ["policy"]
+for refused, error, name, value in (
+    (lambda: ask(USER, n=2), openai.BadRequestError, "param", "n"),
+    (lambda: OpenAI(api_key="sk-other").models.list(), openai.AuthenticationError, "code", "invalid_api_key"),
+    (lambda: client.embeddings.create(model="policy", input="x"), openai.NotFoundError, "status_code", 404),
+):
+    try:
+        refused()
+        sys.exit(f"no {error}")
+    except error as found:
+        assert getattr(found, name) == value, found
 """
 
 
-async def test_refusals_reach_the_client_as_its_own_errors(tmp_path: Path) -> None:
-    async with agent_stage(tmp_path, REFUSED) as it:
+async def test_a_client_gets_the_deltas_of_a_finished_turn_and_refusals_as_its_own_errors(tmp_path: Path) -> None:
+    async with agent_stage(tmp_path, CLIENT, adds) as it:
         rollout = await play(it)
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
 
