@@ -68,8 +68,11 @@ async def test_the_run_counts_without_a_drained_replica_at_once(tmp_path: Path) 
         assert await asyncio.to_thread(drain_replica, port, 0.0) == 1
         await until_async(lambda: counted(world)[1] == 1.0)
         assert world.broker.streams[StreamName.ROLLOUTS].added == 0, "it was told only when it had finished"
+        await world.issue(1)
         await world.go_on()
         await world.rollouts(1)
+        await asyncio.sleep(1.0)
+        assert world.broker.streams[StreamName.ROLLOUTS].added == 1, "a read under way brought another prompt"
 
 
 async def test_a_publication_in_progress_ends_before_the_drain(tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ async def test_a_replica_takes_the_share_that_the_orchestrator_answers_and_repor
         await until_async(lambda: world.pending == 4)
         await world.go_on()
         await world.rollouts(6)
-        await until_async(lambda: world.listener.registry.alive(time.monotonic())[0].speed > 0)
+        await until_async(lambda: world.listener.registry.alive(time.monotonic())[0].beat.speed > 0)
 
 
 async def test_only_a_token_of_the_service_or_of_an_operator_opens_the_drain(tmp_path: Path) -> None:
