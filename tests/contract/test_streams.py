@@ -1,8 +1,7 @@
 """The stream protocol, held by both implementations."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -13,17 +12,23 @@ from tests.memory_broker import MemoryBroker
 from tests.valkey import Valkey
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    """One for all tests that do not harm it: each has a run of its own there."""
+    found = Valkey(tmp_path_factory.mktemp("valkey"))
+    found.start()
+    yield found
+    found.stop()
+
+
 @pytest.fixture(params=["memory", "redis"])
-async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
+async def broker(request: pytest.FixtureRequest, server: Valkey) -> AsyncIterator[Broker]:
     if request.param == "memory":
         yield MemoryBroker()
         return
-    server = Valkey(tmp_path / "valkey")
-    server.start()
-    redis = RedisBroker(server.url, "test", retry_deadline_s=5)
+    redis = RedisBroker(server.url, request.node.name, retry_deadline_s=5)
     yield redis
     await redis.close()
-    server.stop()
 
 
 async def test_an_entry_is_delivered_once_while_its_lease_lasts(broker: Broker) -> None:
@@ -35,7 +40,7 @@ async def test_an_entry_is_delivered_once_while_its_lease_lasts(broker: Broker) 
     assert await two.read(count=5, block_s=0.05) == []
 
 
-async def test_a_reader_ends_at_whatever_moment_it_is_cancelled(broker: Broker) -> None:
+async def test_a_reader_ends_whenever_it_is_cancelled(broker: Broker) -> None:
     consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
     await consumer.read(count=1, block_s=0.01)
 
@@ -52,7 +57,7 @@ async def test_a_reader_ends_at_whatever_moment_it_is_cancelled(broker: Broker) 
         assert done, f"still reading, cancelled after {moment} turns of the loop"
 
 
-async def test_the_memory_that_entries_take_is_told(broker: Broker) -> None:
+async def test_the_memory_that_entries_take_is_reported(broker: Broker) -> None:
     before = await broker.memory()
     # A server of the tests has no `maxmemory`: it names its machine's memory. The other one has no limit at all.
     assert before.limit_bytes == 0 or before.limit_bytes > before.used_bytes > 0
@@ -70,7 +75,7 @@ async def test_an_orphan_goes_to_another_consumer_and_counts_its_deliveries(brok
     assert (entry.data, entry.deliveries) == (b"a", 2)
 
 
-async def test_a_renewed_claim_is_no_orphan_and_a_lost_one_is_not_taken_back(broker: Broker) -> None:
+async def test_a_renewed_claim_is_not_reclaimed_and_a_lost_one_cannot_be_renewed(broker: Broker) -> None:
     one = broker.consumer(StreamName.PROMPTS, "one", lease_s=3)
     two = broker.consumer(StreamName.PROMPTS, "two", lease_s=3)
     await broker.add(StreamName.PROMPTS, b"a")
@@ -119,7 +124,7 @@ async def test_failures_are_counted_across_consumers(broker: Broker) -> None:
     assert await two.fail(again) == 2
 
 
-async def test_settle_moves_a_group_on_and_trim_removes_only_what_is_acked(broker: Broker) -> None:
+async def test_settle_moves_a_group_on_and_trim_removes_only_acked_entries(broker: Broker) -> None:
     consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
     await consumer.read(count=1, block_s=0.01)
     for data in (b"a", b"b", b"c"):
@@ -144,7 +149,7 @@ async def test_an_add_with_a_sequence_number_happens_once(broker: Broker) -> Non
     assert await broker.last_sequence(StreamName.PROMPTS) == 2
 
 
-async def test_people_read_the_newest_entries_and_their_notes_and_take_nothing(broker: Broker) -> None:
+async def test_the_newest_entries_and_their_notes_are_read_without_being_consumed(broker: Broker) -> None:
     worker = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
     assert await worker.read(count=1, block_s=0.01) == []
     for number in range(5):
@@ -209,7 +214,7 @@ async def test_a_renewal_that_was_decided_before_another_consumers_claim_takes_n
     await broker.close()
 
 
-async def test_a_wiped_server_gets_its_groups_again_and_the_effect_is_not_lost_silently(valkey: Valkey) -> None:
+async def test_a_wiped_server_gets_its_consumer_groups_again(valkey: Valkey) -> None:
     broker = RedisBroker(valkey.url, "test")
     consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
     await consumer.read(count=1, block_s=0.01)

@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from tests.e2e.harness import TinyRun
 
 TEMPLATE = (
@@ -89,6 +91,26 @@ def played_run(folder: Path, *, game: str = GAME, table: str = TABLE, **shape: A
     toml = toml.replace("max_tokens = 6", "max_tokens = 12").replace("correct_above = -0.5", "correct_above = 0.5")
     (made.folder / "run.toml").write_text(toml + table)
     return made
+
+
+def trained_rows(run: TinyRun, *, groups: int) -> list[dict[str, Any]]:
+    """The rollouts with a reward of a finished run, all of whose `groups` of four were trained.
+
+    Tokens that an episode read between two turns are there, and were neither sampled nor trained.
+    """
+    verdict = run.check()
+    assert verdict["groups"] == {"issued": groups, "trained": groups, "dropped": {}, "open": 0}, verdict
+    files = sorted((run.run_dir / "rollouts").glob("step-*.parquet"))
+    rows: list[dict[str, Any]] = [row for file in files for row in pq.read_table(file).to_pylist()]
+    assert len(rows) == 4 * groups and {row["replica_id"] for row in rows} == {"environment-0"}
+    scored = [row for row in rows if row["reward"] is not None]
+    read = [sum(one is None for one in row["logprobs"]) for row in scored]
+    assert max(read) > 0, "no episode had a second turn"
+    assert [row["trained_tokens"] for row in scored] == [
+        row["tokens"] - less for row, less in zip(scored, read, strict=True)
+    ]
+    assert all(step["logprob_gap_max"] <= 1e-4 for step in run.metrics())
+    return scored
 
 
 def kill_a_child(worker: int, word: bytes = b"headrace.services.environment.child.main") -> bool:

@@ -58,7 +58,7 @@ def hurry(run: TinyRun) -> None:
     (run.folder / "slow").unlink()
 
 
-def test_a_scorer_that_goes_away_holds_the_run_and_what_it_cannot_score_is_left_out_and_counted(
+def test_a_scorer_that_is_down_holds_the_run_and_abstentions_are_left_out_and_counted(
     start: Callable[..., TinyRun],
 ) -> None:
     run = start("picky", slow=True, steps=8, staleness=1, deterministic=False)
@@ -81,7 +81,7 @@ def score(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_score_runs_a_scorer_over_a_file(tmp_path: Path) -> None:
+def test_score_runs_a_scorer_over_a_file_and_shows_its_bug(tmp_path: Path) -> None:
     pairs = [
         {"prompt": "6*7", "completion": "so it is \\boxed{42}", "answer": "42"},
         {"prompt": "6*7", "completion": "The answer is 43.", "answer": "42"},
@@ -101,6 +101,12 @@ def test_score_runs_a_scorer_over_a_file(tmp_path: Path) -> None:
     first = json.loads((tmp_path / "scores.jsonl").read_text().splitlines()[0])
     assert first["score"] == 2 * len(pairs[0]["completion"])
 
+    (tmp_path / "mine.py").write_text(REWARDS)
+    done = score(tmp_path, "--reward", "mine:throws", *files)
+    assert done.returncode == 1, done.stderr
+    assert "ZeroDivisionError: division by zero" in done.stderr and "mine.py:" in done.stderr
+    assert done.stderr.count("Traceback") == 1 and "return 1 / 0" in done.stderr
+
 
 def test_a_bug_of_a_scorer_ends_the_run_at_once_with_file_line_and_traceback(start: Callable[..., TinyRun]) -> None:
     run = start("throws", steps=4)
@@ -114,15 +120,3 @@ def test_a_bug_of_a_scorer_ends_the_run_at_once_with_file_line_and_traceback(sta
     assert said.count("Traceback") == 1 and "return 1 / 0" in said
     log = (run.run_dir / "logs" / "reward-0.log").read_text()
     assert log.count("scorer_raised") == 1
-
-
-def test_scoring_a_file_with_a_bug_shows_file_line_and_traceback(tmp_path: Path) -> None:
-    (tmp_path / "my_rewards.py").write_text(REWARDS)
-    rows = [json.dumps({"prompt": "p", "completion": str(n), "answer": "1"}) for n in range(6)]
-    (tmp_path / "in.jsonl").write_text("\n".join(rows))
-    command = [sys.executable, "-P", "-m", "headrace", "score", "--reward", "my_rewards:throws"]
-    files = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
-    done = subprocess.run([*command, *files], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert done.returncode == 1, done.stderr
-    assert "ZeroDivisionError: division by zero" in done.stderr and "my_rewards.py:" in done.stderr
-    assert done.stderr.count("Traceback") == 1 and "return 1 / 0" in done.stderr

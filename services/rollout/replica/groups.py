@@ -116,6 +116,9 @@ class GroupGenerator:
         prompt, header = message.body, message.header
         if not isinstance(prompt, PromptGroup):
             raise ContractError("wrong_body", f"{header.group_id}: the prompts stream carries prompt groups")
+        if self.retired:
+            # It came by a read that was under way when the replica was retired.
+            raise HandBack("this replica leaves", _AWAY_S)
         with tracing.span("generate", header.traceparent, group_id=header.group_id, replica=self._replica_id) as span:
             if header.issued_at:
                 span.set(queue_wait_seconds=time.time() - header.issued_at)

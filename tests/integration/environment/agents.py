@@ -1,17 +1,17 @@
 """Programs that are agents, and what plays them: a template with tools, replicas by script, the real sandbox."""
 
 import textwrap
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from headrace.model.tiny_models import END
 from headrace.services.environment.agent.process import AgentConfig
-from headrace.wire.contracts import PromptGroup, Rollout
+from headrace.wire.contracts import Rollout
 from headrace.wire.v1 import rollout_pb2 as pb
-from tests import builders
 from tests.integration.environment.stage import Stage, played, stage
+from tests.integration.environment.stage import play as play_group
 
 TOOLS_TEMPLATE = (
     "{% for t in tools or [] %}{{ t.function.name }}" + END + "{% endfor %}"
@@ -62,10 +62,7 @@ async def agent_stage(
         yield it
 
 
-async def play(
-    it: Stage, task: dict[str, Any] | None = None, *, index: int = 0, last: bool = True, **sampling: Any
-) -> Rollout:
-    prompt: PromptGroup = played(task or {"prompt": "go"}, **sampling)
-    async with it.pool.child() as child:
-        rollout: Rollout = await it.player.play(child, prompt, builders.header(3, attempt=1), index, last=last)
-    return rollout
+def play(
+    it: Stage, task: dict[str, Any] | None = None, *, index: int = 0, **sampling: Any
+) -> Coroutine[Any, Any, Rollout]:
+    return play_group(it, played(task or {"prompt": "go"}, **sampling), index, 1)

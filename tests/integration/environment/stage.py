@@ -1,4 +1,4 @@
-"""A tokenizer with a chat template, replicas by script behind real gRPC, and real children: what an episode needs."""
+"""What an episode needs: a tokenizer with a chat template, replicas by script at real gRPC, and children."""
 
 import asyncio
 import json
@@ -30,6 +30,7 @@ from headrace.wire.contracts import (
     FinishReason,
     PolicyVersion,
     PromptGroup,
+    Rollout,
     Sampling,
     VersionSpan,
 )
@@ -41,6 +42,8 @@ from headrace.wire.rendering.tokenizers import load_tokenizer
 from headrace.wire.v1 import message_pb2, rollout_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as orchestrator
 from headrace.wire.v1 import rollout_pb2 as pb
+from tests import builders
+from tests.integration.environment.hosted import HostedChild
 from tests.integration.environment.test_child import CONFIG
 
 TEMPLATE = (
@@ -116,7 +119,7 @@ class Stage:
     player: Any
     places: dict[str, orchestrator.ReplicaPlace] = field(default_factory=dict)
     begun: list[tuple[Any, ...]] = field(default_factory=list)
-    """What an agent's player told of each episode's segments."""
+    """What an agent's player reported of each episode's segments."""
 
     def place(self, name: str, **changes: Any) -> None:
         """Changes what the orchestrator says of a replica."""
@@ -145,9 +148,13 @@ async def stage(
     limits: dict[str, Any] | None = None,
     agent: AgentConfig | None = None,
     taskset: TasksetConfig | None = None,
+    isolated: bool = False,
     **config: Any,
 ) -> AsyncIterator[Stage]:
-    """Replicas that serve version 0, and children of an environment, or of a `taskset`, or sandboxes of an `agent`."""
+    """Replicas that serve version 0, and children of an environment, or of a `taskset`, or sandboxes of an `agent`.
+
+    An environment is hosted in this process unless it is `isolated`.
+    """
     tokenizer = load_tokenizer(model(folder / "model", template))
     made = {f"rollout-{n}": ScriptedReplica(f"rollout-{n}", tokenizer, says) for n in range(replicas)}
     directory = ReplicaDirectory()
@@ -160,10 +167,9 @@ async def stage(
         found.pool = ChildPool(lambda: TasksetProcess(replace(CONFIG, **{"network": False, **config}), given), slots)
         found.player = TasksetPlayer(made_renderer, turns, bounds, lambda *told: found.begun.append(told))
     elif agent is None:
-        found.pool, found.player = (
-            ChildPool(lambda: ChildProcess(replace(CONFIG, **config)), slots),
-            EpisodePlayer(made_renderer, turns, bounds),
-        )
+        kind = ChildProcess if isolated else HostedChild
+        found.pool = ChildPool(lambda: kind(replace(CONFIG, **config)), slots)
+        found.player = EpisodePlayer(made_renderer, turns, bounds)
     else:
         found.pool = ChildPool(lambda: AgentProcess(replace(CONFIG, **{"network": False, **config}), agent), slots)
         found.player = AgentPlayer(made_renderer, turns, bounds, lambda *told: found.begun.append(told))
@@ -188,3 +194,10 @@ def played(task: dict[str, Any], *, size: int = 1, min_version: int = 0, **sampl
         min_version=min_version,
         environment=EnvironmentTask(name="games", digest="d", task_json=json.dumps(task)),
     )
+
+
+async def play(it: Stage, prompt: PromptGroup, index: int = 0, attempt: int = 0, *, last: bool = True) -> Rollout:
+    """Plays one rollout of the group of index 3 in a child of the stage."""
+    async with it.pool.child() as child:
+        rollout: Rollout = await it.player.play(child, prompt, builders.header(3, attempt=attempt), index, last=last)
+    return rollout

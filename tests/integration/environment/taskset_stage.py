@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace.services.environment.taskset.frames import TasksetConfig
-from headrace.wire.contracts import Rollout
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests.integration.environment.stage import stage
 from tests.unit.services.environment.rendering.qwen3 import QWEN3, model_folder
@@ -44,8 +43,3 @@ def taskset_stage(
         taskset=taskset,
         **{"path": TASKSETS, **more},
     )
-
-
-def error_of(rollout: Rollout) -> str:
-    assert rollout.episode is not None
-    return rollout.episode.error

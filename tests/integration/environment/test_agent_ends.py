@@ -1,6 +1,8 @@
 """How an agent's episode ends, what rewards it, and what its program sees of the machine."""
 
 import json
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,40 +15,48 @@ from headrace.wire.contracts import FinishReason
 from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests.integration.environment.agents import agent_stage, play
-from tests.integration.environment.test_agent import error_of
-from tests.integration.environment.test_child import need_sandbox
+from tests.integration.environment.test_episode import error_of
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("sandbox")]
 SECRET = "planted-3f9c"
 
 
-@pytest.fixture
-def sandbox() -> None:
-    need_sandbox()
-
-
 @pytest.mark.parametrize(
-    ("program", "limits", "reason", "words"),
+    ("program", "words"),
     [
-        ("ask(USER)\nsys.exit('no way')", {}, "environment_error", r"python exited with status 1; .*no way"),
-        ("pass", {}, "environment_error", r"python ended without a call of the policy"),
-        ("ask(USER)\nos.kill(os.getpid(), 9)", {}, "environment_error", r"python was ended by signal 9"),
+        ("ask(USER)\nsys.exit('no way')", r"python exited with status 1; .*no way"),
+        ("pass", r"python ended without a call of the policy"),
+        ("ask(USER)\nos.kill(os.getpid(), 9)", r"python was ended by signal 9"),
     ],
     ids=["crashes", "never calls", "is killed"],
-)  # fmt: skip
-async def test_what_the_program_breaks_abstains(
-    tmp_path: Path, program: str, limits: dict[str, float], reason: str, words: str
-) -> None:
-    import re
-
-    async with agent_stage(tmp_path, program, limits=limits, slots=1) as it:
+)
+async def test_a_failure_of_the_program_abstains(tmp_path: Path, program: str, words: str) -> None:
+    async with agent_stage(tmp_path, program, slots=1) as it:
         rollout = await play(it)
-        assert rollout.finish_reason == reason and rollout.must_abstain
+        assert rollout.finish_reason is FinishReason.ENVIRONMENT_ERROR and rollout.must_abstain
         assert re.search(words, error_of(rollout), re.DOTALL) and len(error_of(rollout)) < 1000
         assert len(rollout.token_ids) == (3 if "ask" in program else 0), "what was sampled is kept"
 
 
-async def test_what_the_workers_side_fails_is_no_error_of_the_program(tmp_path: Path) -> None:
+async def test_a_limit_ends_an_episode_which_keeps_its_reward(tmp_path: Path) -> None:
+    program = """
+    open("reward.txt", "w").write("0.5")
+    messages = [USER]
+    try:
+        while True:
+            messages += [said(ask(*messages)), USER]
+    except Exception as error:
+        assert error.code == "turn_limit", error
+        raise
+    """
+    async with agent_stage(tmp_path, program, limits={"max_turns": 2}, reward_file="reward.txt") as it:
+        rollout = await play(it)
+        assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.TURN_LIMIT, "") and not rollout.must_abstain
+        assert rollout.episode is not None and len(rollout.episode.turn_ends) == 2
+        assert rollout.episode.reward is not None and rollout.episode.reward.value == 0.5
+
+
+async def test_a_failed_or_late_turn_is_not_an_error_of_the_program(tmp_path: Path) -> None:
     def refuses(text: str, request: pb.SampleRequest) -> str:
         raise ContractError("bad_tokens", "never")
 
@@ -65,7 +75,7 @@ async def test_what_the_workers_side_fails_is_no_error_of_the_program(tmp_path: 
         assert error_of(rollout).startswith("environment.turn_s = 100 passed on rollout-0")
 
 
-async def test_a_program_that_ends_in_a_call_ends_the_episode(tmp_path: Path) -> None:
+async def test_a_program_that_exits_during_a_call_ends_the_episode(tmp_path: Path) -> None:
     program = """
     import threading
     ask(USER)
@@ -82,7 +92,7 @@ async def test_a_program_that_ends_in_a_call_ends_the_episode(tmp_path: Path) ->
         assert rollout.episode is not None and len(rollout.episode.turn_ends) == 1
 
 
-async def test_a_command_of_the_task_gives_the_reward_out_of_files_that_the_program_never_saw(tmp_path: Path) -> None:
+async def test_the_tasks_reward_command_reads_files_that_the_program_never_saw(tmp_path: Path) -> None:
     program = """
     ask(USER)
     import subprocess, pathlib
@@ -115,7 +125,6 @@ async def test_a_command_of_the_task_gives_the_reward_out_of_files_that_the_prog
     [
         ("ask(USER)", (), "reward.txt", "the episode has no reward: there is no reward.txt"),
         ("ask(USER)", ("bash", "-c", "echo lost"), "", "no /logs/verifier/reward.txt or .*reward.json; .*lost"),
-        ("ask(USER)\nopen('reward.txt', 'w').write('good')", (), "reward.txt", "'good' is no number"),
     ],
 )
 async def test_a_reward_that_is_missing_or_unreadable_abstains(
@@ -124,8 +133,7 @@ async def test_a_reward_that_is_missing_or_unreadable_abstains(
     async with agent_stage(tmp_path, program, reward_command=command, reward_file=file) as it:
         rollout = await play(it)
         assert rollout.finish_reason is FinishReason.ENVIRONMENT_ERROR and rollout.must_abstain
-        with pytest.raises(AssertionError, match=words):
-            raise AssertionError(error_of(rollout))
+        assert re.search(words, error_of(rollout)), error_of(rollout)
 
 
 def test_a_reward_is_a_number_or_an_object_of_numbers() -> None:
@@ -138,7 +146,7 @@ def test_a_reward_is_a_number_or_an_object_of_numbers() -> None:
             reward_of(name, text)
 
 
-def test_what_the_reward_command_names_is_withheld(tmp_path: Path) -> None:
+def test_the_files_that_the_reward_command_names_are_withheld(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "grade.py").touch()
     assert withheld_from(("bash", "./tests/test.sh"), tmp_path) == ["tests"]
@@ -149,8 +157,6 @@ def test_what_the_reward_command_names_is_withheld(tmp_path: Path) -> None:
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run directory with secrets, below it the agent's code; a variable; a service on a port of the machine."""
-    import socket
-
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "orchestrator.json").write_text(SECRET)
     monkeypatch.setenv("WANDB_API_KEY", SECRET)

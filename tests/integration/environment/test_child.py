@@ -1,4 +1,7 @@
-"""The user's code in a child: what it returns, raises, breaks or never ends, its worker knows and survives."""
+"""The user's code in a child: what it returns, raises, breaks or never ends, its worker knows and survives.
+
+What is a claim about the environment and not about its process is shown of one that is hosted in the test's own.
+"""
 
 import asyncio
 import json
@@ -9,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from headrace.services.environment.child.errors import ChildLateError, Environme
 from headrace.services.environment.child.pool import ChildPool
 from headrace.services.environment.child.process import ChildProcess
 from headrace.wire.errors import ConfigError
+from tests.integration.environment.hosted import HostedChild
 from tests.waiting import until_async
 
 WORLDS = Path(__file__).parent / "worlds"
@@ -35,14 +40,17 @@ def need_sandbox() -> None:
 
 
 @asynccontextmanager
-async def child(*tools: str, **config: Any) -> AsyncIterator[ChildProcess]:
+async def child(*tools: str, kind: type[ChildProcess] = ChildProcess, **config: Any) -> AsyncIterator[ChildProcess]:
     named = {"tools": tuple(f"games:{tool}" for tool in tools)}
-    one = ChildProcess(replace(CONFIG, **{**named, **config}))
+    one = kind(replace(CONFIG, **{**named, **config}))
     await one.start()
     try:
         yield one
     finally:
         await one.kill()
+
+
+hosted = partial(child, kind=HostedChild)
 
 
 async def reset(one: ChildProcess, task: dict[str, Any] = TASK) -> dict[str, Any]:
@@ -75,7 +83,7 @@ async def test_a_class_is_played_and_kept_for_the_next_episode() -> None:
 
 
 async def test_a_class_has_methods_for_tools_and_a_reward_of_the_whole() -> None:
-    async with child(environment="games:Clerk") as one:
+    async with hosted(environment="games:Clerk") as one:
         begun = await reset(one, {"question": "Who is Ada?"})
         assert begun["messages"] == [{"role": "user", "content": "Who is Ada?"}]
         (schema,) = begun["tools"]
@@ -109,8 +117,8 @@ CALLS = [
 """Tool, arguments, how the answer begins, outcome."""
 
 
-async def test_whatever_a_policy_calls_it_gets_an_answer() -> None:
-    async with child("add", "fail") as one:
+async def test_every_call_of_a_policy_is_answered() -> None:
+    async with hosted("add", "fail") as one:
         assert (await reset(one))["messages"] == [{"role": "user", "content": "go"}]
         for tool, arguments, said, outcome in CALLS:
             answer = await use(one, tool, **arguments)
@@ -119,7 +127,7 @@ async def test_whatever_a_policy_calls_it_gets_an_answer() -> None:
         assert one.alive and (await say(one, "done"))["done"]
 
 
-async def test_an_error_of_the_environment_names_file_and_line_and_the_child_goes_on() -> None:
+async def test_an_error_of_the_environment_names_file_and_line_and_the_child_survives() -> None:
     line = next(n for n, text in enumerate((WORLDS / "games.py").read_text().splitlines(), 1) if "no such task" in text)
     async with child(environment="games:Raises") as one:
         for _ in range(2):
@@ -140,8 +148,8 @@ MALFORMED = {
 """What `step` returns -> why it is refused."""
 
 
-async def test_what_has_not_the_form_is_refused_by_name() -> None:
-    async with child(environment="games:Says") as one:
+async def test_a_malformed_answer_is_refused_by_name() -> None:
+    async with hosted(environment="games:Says") as one:
         for answer, words in MALFORMED.items():
             await reset(one, {"answer": answer})
             with pytest.raises(EnvironmentFailedError) as caught:
@@ -173,14 +181,14 @@ def sleepers() -> list[str]:
     return found
 
 
-async def test_memory_is_bounded_and_the_policy_is_told_or_the_child_ends() -> None:
+async def test_memory_is_bounded() -> None:
     async with child("grow", memory_mib=400) as one:
         await reset(one)
         with pytest.raises(EnvironmentFailedError, match="MemoryError"):
             await use(one, "grow", kind="memory", mib=2000)
 
 
-async def test_a_cpu_is_bounded_and_the_process_that_used_it_up_has_ended() -> None:
+async def test_cpu_time_is_bounded() -> None:
     async with child("spin", cpu_s=0.1) as one:
         await reset(one)
         with pytest.raises(EnvironmentFailedError, match="was ended by SIGXCPU"):
@@ -188,7 +196,7 @@ async def test_a_cpu_is_bounded_and_the_process_that_used_it_up_has_ended() -> N
         assert not one.alive
 
 
-async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut() -> None:
+async def test_a_flood_of_output_is_dropped_and_a_long_result_is_cut() -> None:
     mib = 64
     async with child("grow", max_result_chars=100) as one:
         await reset(one)
@@ -201,7 +209,7 @@ async def test_a_flood_of_output_is_dropped_and_a_flood_of_result_is_cut() -> No
 
 
 @pytest.mark.parametrize("network", [False, True])
-async def test_the_network_is_there_only_if_it_is_wanted(network: bool) -> None:
+async def test_the_network_is_reachable_only_if_the_config_allows_it(network: bool) -> None:
     need_sandbox()
     with socket.create_server(("127.0.0.1", 0)) as server:
         async with child("connect", network=network) as one:
@@ -218,18 +226,18 @@ async def test_the_network_is_there_only_if_it_is_wanted(network: bool) -> None:
         ({"environment": "nowhere:Adder"}, r"there is no module 'nowhere' in environment.path"),
         ({"environment": "games"}, r"is not of the form module:attribute"),
         ({"tools": ("games:unhinted",)}, r"the tool unhinted: its parameter a has no type hint"),
-        ({"environment": "broken:Game"}, r"broken:Game: ZeroDivisionError: .* \(broken.py:3\)"),
     ],
 )
-async def test_code_that_cannot_be_loaded_is_refused_with_its_place(
-    config: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    shutil.copy(WORLDS / "games.py", tmp_path)
-    (tmp_path / "broken.py").write_text("import sys\n\nsys.flags / 0 if False else 1 / 0\n")
-    one = ChildProcess(replace(CONFIG, path=tmp_path, **config))
+async def test_code_that_cannot_be_loaded_is_refused(config: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        await one.start()
-    assert not one.alive
+        async with hosted(**config):
+            pytest.fail("it was started")
+
+
+async def test_code_that_fails_while_it_is_imported_is_refused_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"broken:Game: ZeroDivisionError: .* \(broken.py:3\)"):
+        async with child(environment="broken:Game"):
+            pytest.fail("it was started")
 
 
 async def test_a_dead_worker_leaves_no_child(tmp_path: Path) -> None:
@@ -253,23 +261,8 @@ asyncio.run(main())
     await until_async(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
 
 
-SLOW = """
-import os, time
-folder = os.path.dirname(__file__)
-mine = os.path.join(folder, f"{os.getpid()}.starting")
-open(mine, "w").close()
-together = len([name for name in os.listdir(folder) if name.endswith(".starting")])
-open(os.path.join(folder, f"{os.getpid()}.saw{together}"), "w").close()
-time.sleep(0.2)
-os.remove(mine)
-
-def look() -> str:
-    return "seen"
-"""
-
-
 async def test_a_class_chooses_its_tools_as_an_episode_begins() -> None:
-    async with child(environment="games:Chooser") as one:
+    async with hosted(environment="games:Chooser") as one:
         for tool in ("up", "down", ""):
             begun = await reset(one, {"tool": tool})
             assert [schema["function"]["name"] for schema in begun["tools"]] == ([tool] if tool else [])
@@ -279,26 +272,23 @@ async def test_a_class_chooses_its_tools_as_an_episode_begins() -> None:
                 assert "there is no tool" in (await use(one, other))["messages"][0]["content"]
 
 
-async def test_few_import_at_a_time_and_one_that_is_given_back_is_used_first(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text(SLOW)
-    config = replace(CONFIG, path=tmp_path, tools=("slow:look",), sandbox=False)
-    pool = ChildPool(lambda: ChildProcess(config), slots=8, starts=2)
-    ready, gate = 0, asyncio.Event()
+async def test_few_start_at_a_time_and_one_that_is_given_back_is_used_first() -> None:
+    starting = most = 0
 
-    async def play() -> int:
-        nonlocal ready
+    class Slow(HostedChild):
+        async def start(self) -> None:
+            nonlocal starting, most
+            starting += 1
+            most = max(most, starting)
+            await asyncio.sleep(0.01)
+            await super().start()
+            starting -= 1
+
+    pool = ChildPool(lambda: Slow(replace(CONFIG, tools=("games:add",))), slots=8, starts=2)
+
+    async def play() -> ChildProcess:
         async with pool.child() as one:
-            ready += 1
-            await gate.wait()
-            return one.pid
+            return one
 
-    try:
-        playing = [asyncio.create_task(play()) for _ in range(8)]
-        await until_async(lambda: ready >= 2, "two children to be ready")
-        gate.set()
-        pids = await asyncio.gather(*playing)
-        together = [int(file.name.partition(".saw")[2]) for file in tmp_path.glob("*.saw*")]
-        assert together and max(together) <= 2, together
-        assert len(set(pids)) < 8, "children that were given back were not used"
-    finally:
-        await pool.close()
+    played = await asyncio.gather(*(play() for _ in range(8)))
+    assert most == 2 and len(set(played)) < 8

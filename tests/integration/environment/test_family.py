@@ -1,4 +1,4 @@
-"""Episodes with a family's renderer, and what a start refuses: real children, real gRPC, the real package."""
+"""Episodes with a family's renderer, and what a start refuses: real gRPC, the real package."""
 
 import json
 import re
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from headrace.services.environment import metrics
 from headrace.services.environment.app import serve
 from headrace.services.environment.check import check
 from headrace.services.environment.identity import environment_digest
@@ -16,8 +15,8 @@ from headrace.services.environment.settings import EnvironmentSettings, Environm
 from headrace.wire.contracts import FinishReason
 from headrace.wire.errors import ConfigError
 from headrace.wire.v1 import rollout_pb2 as pb
-from tests.integration.environment.stage import played, stage
-from tests.integration.environment.test_episode import play, sampled, seen
+from tests.integration.environment.stage import play, played, stage
+from tests.integration.environment.test_episode import sampled, seen
 from tests.unit.services.environment.rendering.qwen3 import QWEN3, model_folder
 
 pytestmark = pytest.mark.timeout(400)
@@ -35,20 +34,13 @@ def says(text: str, request: pb.SampleRequest) -> str:
     return SAID[request.turn]
 
 
-@pytest.mark.parametrize(("renderer", "segments"), [("qwen3", 1), ("template", 2)])
-async def test_a_family_plays_in_one_segment_what_the_template_breaks(
-    tmp_path: Path, renderer: str, segments: int
-) -> None:
-    before = metrics.SEGMENTS.labels("template")._value.get()
-    limits = {"max_turns": 6}
-    async with stage(
-        tmp_path, says, template=QWEN3, model=model_folder, renderer=renderer, tools=("games:add",), limits=limits
-    ) as it:
+async def test_a_family_plays_in_one_segment_what_the_template_breaks(tmp_path: Path) -> None:
+    model: dict[str, Any] = {"template": QWEN3, "model": model_folder, "renderer": "qwen3"}
+    async with stage(tmp_path, says, tools=("games:add",), limits={"max_turns": 6}, **model) as it:
         rollout = await play(it, played({"prompt": "what is 12 + 34?"}))
         asked = it.replicas["rollout-0"].asked
         assert rollout.finish_reason is FinishReason.STOP and rollout.text == "it is 46"
-        assert rollout.episode is not None and len(rollout.episode.segments) == segments
-        assert metrics.SEGMENTS.labels("template")._value.get() == before + segments - 1
+        assert rollout.episode is not None and len(rollout.episode.segments) == 1
         assert sampled(rollout, it.tokenizer) == [f"{text}<|im_end|>" for text in SAID]
         messages = json.loads(rollout.episode.messages_json)
         # People read what was said, and the calls that could be made.
@@ -58,7 +50,7 @@ async def test_a_family_plays_in_one_segment_what_the_template_breaks(
         assert results[0][1] == "46" and "call 1 is no call of a tool" in results[1][1]
         assert [one.name for one in seen(rollout).messages if one.outcome == "returned"] == ["add"]
         stops = [set(it.tokenizer.convert_ids_to_tokens(list(one.sampling.stop_token_ids))) for one in asked]
-        assert stops == [{"<|im_end|>", "<|endoftext|>"} if renderer == "qwen3" else set()] * 4
+        assert stops == [{"<|im_end|>", "<|endoftext|>"}] * 4
 
 
 def settings(folder: Path, template: str, **table: Any) -> EnvironmentSettings:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -45,7 +44,6 @@ class Works:
         limit: int = 1,
         hold_s: float = 30.0,
         digest: str = "d",
-        lease_s: float = 30.0,
     ) -> None:
         self.broker, self.stop = MemoryBroker(), asyncio.Event()
         self.played: list[RolloutGroup] = []
@@ -60,7 +58,7 @@ class Works:
         self.worker = Worker(
             *(self.broker, StreamName.EPISODES, "environment-0", self.groups.handle),
             service="environment",
-            lease_s=lease_s,
+            lease_s=30.0,
             capacity=self.groups.capacity,
             failure=DropReason.ROLLOUT_FAILED,
         )
@@ -102,7 +100,8 @@ async def test_all_rollouts_of_a_group_are_played_and_leave_as_one(tmp_path: Pat
 
 
 async def test_an_episode_whose_process_is_killed_is_played_again_with_the_same_turns(tmp_path: Path) -> None:
-    async with stage(tmp_path, counting, environment="games:Adder") as it, AsyncExitStack() as stack:
+    game = {"environment": "games:Adder", "isolated": True}
+    async with stage(tmp_path, counting, **game) as it, AsyncExitStack() as stack:
         works, replica = Works(it, tmp_path), it.replicas["rollout-0"]
         await working(stack, works)
         replica.hold = asyncio.Event()
@@ -125,29 +124,6 @@ def calls(name: str, **arguments: object) -> Callable[[str, pb.SampleRequest], s
         return f"<tool_call>{call}</tool_call>" if request.turn == 0 else "enough"
 
     return says
-
-
-async def test_a_tool_that_blocks_for_three_leases_is_not_delivered_twice(tmp_path: Path) -> None:
-    free, lease_s = tmp_path / "free", 0.6
-    says = calls("block", path=str(free))
-    async with stage(tmp_path, says, tools=("games:block",), folders=(tmp_path,)) as it, AsyncExitStack() as stack:
-        works = Works(it, tmp_path, lease_s=lease_s)
-        await working(stack, works)
-        await works.issue(0, {"prompt": "wait"})
-        pending = works.broker.streams[StreamName.EPISODES].pending
-        await until_async(lambda: it.replicas["rollout-0"].asked and pending)
-        begin, renewed = time.monotonic(), set[float]()
-
-        def is_over() -> bool:
-            renewed.update(one.since for one in pending.values())
-            return time.monotonic() > begin + 3 * lease_s
-
-        await until_async(is_over)
-        assert len(renewed) > 3, "a claim that is not renewed ends with its lease"
-        free.touch()
-        (group,) = await works.rollouts(1)
-        assert group.rollouts[0].finish_reason is FinishReason.STOP
-        assert [request.turn for request in it.replicas["rollout-0"].asked] == [0, 1]
 
 
 async def test_a_group_that_waits_for_weights_takes_no_slot(tmp_path: Path) -> None:
@@ -233,7 +209,7 @@ async def test_a_worker_that_stops_hands_its_episodes_back_at_once(tmp_path: Pat
 
 async def test_a_child_that_cannot_start_costs_episodes_and_not_the_worker(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(1000)\n")
-    config = {"environment": "slow:Game", "path": tmp_path, "start_s": 3.0}
+    config = {"environment": "slow:Game", "path": tmp_path, "start_s": 3.0, "isolated": True}
     async with stage(tmp_path, counting, **config) as it, AsyncExitStack() as stack:
         works = Works(it, tmp_path)
         await working(stack, works)
@@ -256,7 +232,7 @@ def failed(
 
 
 @pytest.mark.parametrize("reason", [FinishReason.ENVIRONMENT_ERROR, FinishReason.TOOL_LOST])
-def test_an_environment_that_fails_the_first_groups_in_one_way_ends_the_run_by_its_line(reason: FinishReason) -> None:
+def test_an_environment_that_fails_the_first_groups_alike_ends_the_run_and_is_named(reason: FinishReason) -> None:
     health = EnvironmentHealth(outage_s=300)
     for _ in range(FIRST_GROUPS - 1):
         health.take(failed(reason=reason), 0.0)

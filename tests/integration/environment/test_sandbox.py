@@ -1,4 +1,4 @@
-"""What the user's code sees of its machine: secrets are planted where a service has them, and looked for."""
+"""What the user's code sees of its machine: secrets are planted where a service has them, and searched for."""
 
 import json
 import os
@@ -37,13 +37,18 @@ def run_dir(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_files_of_the_run_and_of_the_machine_are_hidden_and_what_is_named_can_be_read(run_dir: Path) -> None:
+async def test_only_the_named_folders_can_be_read_and_no_other_process_is_seen(run_dir: Path) -> None:
     need_sandbox()
     shared, broker = run_dir.parent, run_dir.parents[1] / "broker"
     (shared / "words.txt").write_text("apple")
     places = {"run_dir": run_dir, "path": run_dir / "environment", "folders": (shared,)}
-    async with child("look", "note", network=False, **places) as one:
+    async with child("look", "note", "processes", network=False, max_result_chars=100_000, **places) as one:
         await reset(one)
+        seen = await said(one, "processes")
+        assert "child.main" in seen and "pytest\\u0000" not in seen, seen
+        # Shared memory lies in the folder that `memory_mib` bounds.
+        assert await said(one, "note", path="/dev/shm/queue", text="x") == "written"
+        assert "queue" in (await said(one, "look", path="/tmp")).split(",")
         assert await said(one, "look", path=str(shared / "words.txt")) == "apple"
         assert await said(one, "look", path=str(run_dir)) == "environment"
         secret = broker / "url"
@@ -74,16 +79,8 @@ async def test_certificates_can_be_read_and_the_keys_beside_them_cannot() -> Non
             key.parent.rmdir()
 
 
-async def test_shared_memory_lies_in_the_folder_that_memory_mib_bounds() -> None:
-    need_sandbox()
-    async with child("look", "note") as one:
-        await reset(one)
-        assert await said(one, "note", path="/dev/shm/queue", text="x") == "written"
-        assert "queue" in (await said(one, "look", path="/tmp")).split(",")
-
-
 @pytest.mark.parametrize("isolated", [True, False])
-async def test_variables_are_those_of_a_list_and_those_that_the_config_names(
+async def test_only_listed_variables_and_those_in_the_config_are_passed_on(
     isolated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isolated:
@@ -107,15 +104,7 @@ async def test_a_variable_that_is_named_and_not_set_is_refused() -> None:
             pass
 
 
-async def test_no_process_of_another_is_seen() -> None:
-    need_sandbox()
-    async with child("processes") as one:
-        await reset(one)
-        seen = await said(one, "processes")
-    assert "child.main" in seen and "pytest" not in seen, seen
-
-
-async def test_where_no_sandbox_can_be_made_the_start_is_refused_with_the_way_out(
+async def test_the_start_is_refused_where_no_sandbox_can_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As bubblewrap says it in a container whose seccomp profile refuses namespaces."""

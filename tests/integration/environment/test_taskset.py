@@ -5,26 +5,25 @@ import json
 import os
 import signal
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from headrace.services.environment.child.errors import ChildDiedError
+from headrace.services.environment.settings import EnvironmentTable
+from headrace.services.environment.taskset import harness, write_rows
+from headrace.services.environment.taskset.harness import HarnessChoice, ready_scripts
+from headrace.services.environment.taskset.rows import taskset_rows
 from headrace.wire.contracts import FinishReason
+from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.v1 import rollout_pb2 as pb
 from tests import builders
-from tests.integration.environment.stage import played
-from tests.integration.environment.taskset_stage import CALL, TASK, error_of, taskset_stage
-from tests.integration.environment.test_child import need_sandbox
-from tests.integration.environment.test_episode import play, sampled, seen
+from tests.integration.environment.stage import play, played
+from tests.integration.environment.taskset_stage import CALL, TASK, TASKSETS, taskset_stage
+from tests.integration.environment.test_episode import error_of, sampled, seen
 from tests.waiting import until_async
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("sandbox")]
-
-
-@pytest.fixture
-def sandbox() -> None:
-    need_sandbox()
 
 
 async def test_a_taskset_is_played_with_its_tools_and_scored_by_its_rewards(tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ def has_repeated(asked: Path) -> bool:
 
 
 @pytest.mark.long
-async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path) -> None:
+async def test_a_limit_ends_an_episode_which_keeps_its_reward(tmp_path: Path) -> None:
     async with taskset_stage(tmp_path, said_in_turn, name="forks", harness="forks") as it:
         rollout = await play(it, played({"prompt": "first", "kind": "many"}))
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.TURN_LIMIT, "")
@@ -96,35 +95,22 @@ async def test_limits_end_an_episode_that_is_scored_as_it_stands(tmp_path: Path)
 
 
 @pytest.mark.long
-async def test_a_process_that_is_killed_in_an_episode_is_played_again(tmp_path: Path) -> None:
-    async with taskset_stage(tmp_path) as it:
-        replica = it.replicas["rollout-0"]
-        replica.hold = asyncio.Event()
-        async with it.pool.child() as child:
-            playing = asyncio.create_task(it.player.play(child, played(TASK), builders.header(3), 0, last=False))
-            await until_async(lambda: bool(replica.asked), "a turn to be asked for", seconds=200)
-            os.kill(child.pid, signal.SIGKILL)
-            with pytest.raises(ChildDiedError):
-                await playing
-        replica.hold.set()
-        rollout = await play(it, played(TASK))
-        assert rollout.finish_reason is FinishReason.STOP and rollout.trained_mask.any()
-        # The last attempt ends in its second turn: it abstains, and what was said is seen.
-        replica.asked.clear()
-        asked = asyncio.Event()
-        replica.says = lambda text, request: CALL if request.turn == 0 else stalls(asked)
-        async with it.pool.child() as child:
-            playing = asyncio.create_task(it.player.play(child, played(TASK), builders.header(3), 0))
-            await asyncio.wait_for(asked.wait(), 200)
-            os.kill(child.pid, signal.SIGKILL)
-            ended = await playing
+async def test_a_process_killed_in_its_last_attempt_abstains_and_its_conversation_is_kept(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    def says(text: str, request: pb.SampleRequest) -> str | None:
+        if request.turn == 0:
+            return CALL
+        asked.set()
+        return None  # Without room it is asked again and again.
+
+    async with taskset_stage(tmp_path, says) as it, it.pool.child() as child:
+        playing = asyncio.create_task(it.player.play(child, played(TASK), builders.header(3), 0))
+        await asyncio.wait_for(asked.wait(), 200)
+        os.kill(child.pid, signal.SIGKILL)
+        ended = await playing
         assert ended.finish_reason is FinishReason.ENVIRONMENT_ERROR and "was ended by SIGKILL" in error_of(ended)
         assert [one.content for one in seen(ended).messages if one.role == "assistant"] == [CALL]
-
-
-def stalls(asked: asyncio.Event) -> None:
-    """A replica without room: it is asked again and again."""
-    asked.set()
 
 
 LOOKS = r"""
@@ -138,7 +124,7 @@ env | grep POLICY_API_KEY && echo seen
 
 
 @pytest.mark.long
-async def test_a_shell_of_the_policy_cannot_look_into_what_scores_it(tmp_path: Path) -> None:
+async def test_a_shell_of_the_policy_cannot_read_the_process_that_scores_it(tmp_path: Path) -> None:
     call = f"<tool_call>\n{json.dumps({'name': 'bash', 'arguments': {'command': LOOKS}})}\n</tool_call>"
 
     def looks(text: str, request: pb.SampleRequest) -> str:
@@ -151,3 +137,41 @@ async def test_a_shell_of_the_policy_cannot_look_into_what_scores_it(tmp_path: P
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")
         (heard,) = [one for one in seen(rollout).messages if one.outcome == "returned"]
         assert "kept" in heard.content and "seen" not in heard.content
+
+
+async def test_a_harness_without_known_tokens_is_refused_by_name(tmp_path: Path) -> None:
+    async with taskset_stage(tmp_path, harness="codex") as it:
+        with pytest.raises(ConfigError, match='"codex": it needs a container, or speaks no chat'):
+            async with it.pool.child():
+                pass
+
+
+async def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(harness, "version", missing)
+    with pytest.raises(ConfigError, match=r"verifiers:calc.*pip install 'headrace\[verifiers\]'"):
+        await ready_scripts(HarnessChoice(name="null", taskset="calc", path=TASKSETS))
+
+
+async def test_the_first_tasks_of_an_endless_taskset_are_read_under_a_limit_alone() -> None:
+    endless = EnvironmentTable(name="verifiers:forks", path=TASKSETS, harness="forks")
+    with pytest.raises(DataError, match=r"forks: ForksTaskset has no end: set data\.limit to the number of its tasks"):
+        await taskset_rows(endless, 0)
+    assert [row["kind"] for row in await taskset_rows(endless, 3)] == ["linear"] * 3
+
+
+def test_the_rows_of_a_taskset_can_be_written_to_a_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = os.path.relpath(TASKSETS)
+    assert write_rows.main(["calc", "--path", path]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["prompt"], row["answer"]) for row in rows] == [(f"What is {n} + 34?", n + 34) for n in range(12, 20)]
+    assert write_rows.main(["calc", "--path", path, "--options", "[1]"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("--options [1]: not the fields of a taskset's config"), said.err
+    assert write_rows.main(["absent", "--path", path]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("verifiers:absent: ModuleNotFoundError"), said.err

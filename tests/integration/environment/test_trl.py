@@ -1,4 +1,4 @@
-"""TRL's `environment_factory` in a child: what TRL 1.16 would call, say and reward, for a batch of one.
+"""TRL's `environment_factory` as a child hosts it: what TRL 1.16 would call, say and reward, for a batch of one.
 
 The texts are those of `GRPOTrainer._tool_call_loop`: `str(result)`, and `str({"error": str(e)})`.
 """
@@ -12,7 +12,7 @@ from transformers.utils import get_json_schema
 
 from headrace.services.environment.child.errors import EnvironmentFailedError
 from headrace.wire.errors import ConfigError
-from tests.integration.environment.test_child import LONG_S, WORLDS, child, say, use
+from tests.integration.environment.test_child import LONG_S, hosted, say, use
 
 pytestmark = pytest.mark.timeout(400)
 PROMPT = [{"role": "system", "content": "Play."}, {"role": "user", "content": "Catch it:"}]
@@ -20,7 +20,7 @@ ROW = {"prompt": PROMPT, "column": 2}
 
 
 def of_trl(name: str, *rewards: str, tools: tuple[str, ...] = ()) -> Any:
-    return child(
+    return hosted(
         environment=f"trl:catch:{name}",
         rewards=tuple(f"catch:{one}" for one in rewards),
         tools=tuple(f"catch:{one}" for one in tools),
@@ -37,20 +37,12 @@ async def content(one: Any, tool: str, **arguments: Any) -> str:
     return str(message["content"])
 
 
-@pytest.fixture
-def catch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(WORLDS))
-    monkeypatch.delitem(sys.modules, "catch", raising=False)
-    import catch
-
-    return catch
-
-
-async def test_the_policy_reads_what_trl_would_give_it(catch: Any) -> None:
+async def test_the_policy_reads_what_trl_would_give_it() -> None:
     async with of_trl("Catch", "caught", tools=("dice",)) as one:
         begun = await begin(one)
         said = {"role": "user", "content": "Catch it: ball 2, paddle 1"}
         assert begun["messages"] == [PROMPT[0], said]
+        catch: Any = sys.modules["catch"]
         game = catch.Catch()
         assert begun["tools"] == [get_json_schema(tool) for tool in (catch.dice, game.move, game.wait)]
         assert await content(one, "move", direction="left") == "ball 2, paddle 0"
@@ -111,7 +103,7 @@ async def test_what_trl_would_refuse_is_refused_at_the_start(name: str, rewards:
             pytest.fail("it was started")
 
 
-async def test_what_cannot_be_played_ends_the_episode_with_its_reason() -> None:
+async def test_images_and_a_wrong_number_of_rewards_end_the_episode_with_the_reason() -> None:
     async with of_trl("Pictures") as one:
         with pytest.raises(EnvironmentFailedError, match="images cannot"):
             await begin(one)

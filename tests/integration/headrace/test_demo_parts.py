@@ -2,14 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from headrace.demo.arithmetic import exercises
 from headrace.model.model_check import check_model
-from headrace.model.tiny_models import make_text_model
-from headrace.wire.errors import DataError
 from tests.verbs import said
 
 
@@ -18,19 +12,6 @@ def test_every_pair_is_there_once_and_held_out_sums_are_not_trained() -> None:
     assert len(held_out) == 100 and len({one.prompt for one in training + held_out}) == 8100
     assert all(sum(map(int, one.prompt[:-1].split("+"))) == int(one.answer) for one in training[:50])
     assert exercises(seed=0, held_out=100) == (training, held_out) != exercises(seed=1, held_out=100)
-
-
-def test_a_model_with_a_tokenizer_learned_from_text_loads(tmp_path: Path) -> None:
-    source = tmp_path / "rows.jsonl"
-    source.write_text('{"q": "how many clips", "a": "48 clips"}\n' * 3)
-    make_text_model(source, ("q", "a"), tmp_path / "m", vocab_size=300, seed=0)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
-    assert tokenizer.decode(tokenizer("How many clips?").input_ids) == "How many clips?"
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
-    assert model.get_input_embeddings().weight.shape[0] == len(tokenizer)
-    assert torch.isfinite(model(torch.tensor([[1, 2]])).logits).all()
-    with pytest.raises(DataError, match=r"rows.jsonl:1: no row with the columns x"):
-        make_text_model(source, ("x",), tmp_path / "n", vocab_size=300, seed=0)
 
 
 def test_a_model_is_made_in_a_new_folder_only(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_forked_process_is_like_one_that_was_executed(
     assert json.loads((tmp_path / "run" / "trainer.json").read_text())["forked"] is True
 
 
-def test_its_death_by_a_signal_and_by_an_error_are_seen(
+def test_the_exit_status_of_a_forked_process_is_seen_after_a_signal_and_an_error(
     tmp_path: Path, env: dict[str, str], server: ForkServer
 ) -> None:
     async def live() -> list[int]:
@@ -121,7 +121,7 @@ def test_its_death_by_a_signal_and_by_an_error_are_seen(
     assert [one for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE] == []
 
 
-def test_a_server_that_was_killed_leaves_its_processes_and_is_done_without(
+def test_a_killed_server_leaves_its_processes_alive_and_later_ones_start_without_it(
     tmp_path: Path, env: dict[str, str], server: ForkServer
 ) -> None:
     notices: list[str] = []
@@ -144,7 +144,7 @@ def test_a_server_that_was_killed_leaves_its_processes_and_is_done_without(
     assert json.loads((tmp_path / "run" / "trainer.json").read_text())["forked"] is False
 
 
-def test_an_import_that_starts_a_thread_is_named_and_the_process_starts_by_itself(
+def test_an_import_that_starts_a_thread_is_named_and_the_process_starts_without_the_server(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     notices: list[str] = []
@@ -212,8 +212,6 @@ def test_a_job_returns_its_output_its_error_and_its_deadline(env: dict[str, str]
 def test_the_death_of_the_supervisor_leaves_neither_server_nor_process(tmp_path: Path, env: dict[str, str]) -> None:
     script = """
 import asyncio, os, sys
-from headrace.config.schema import RunFile
-from headrace.run.preload import begin_fork_server
 from headrace.supervisor.fork_server.client import ForkServer
 async def live():
     server = ForkServer(dict(os.environ), ["marker"], heavy=["service"])
@@ -236,7 +234,7 @@ asyncio.run(live())
     process.stdout.close()
 
 
-def test_a_kernel_that_lacks_or_forbids_the_call_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_fork_server_starts_where_the_kernel_lacks_or_forbids_pidfd_open(monkeypatch: pytest.MonkeyPatch) -> None:
     assert can_fork()
 
     def refused(_pid: int) -> int:
@@ -248,6 +246,6 @@ def test_a_kernel_that_lacks_or_forbids_the_call_has_none(monkeypatch: pytest.Mo
     assert begin_fork_server(RunFile.model_construct(run=table), {}) is None
 
 
-def test_a_run_on_a_gpu_has_none(tmp_path: Path) -> None:
+def test_no_fork_server_starts_for_a_run_on_a_gpu(tmp_path: Path) -> None:
     table = RunTable(id="run", device="cuda")
     assert begin_fork_server(RunFile.model_construct(run=table), {}) is None

@@ -94,17 +94,6 @@ def test_one_that_fails_in_the_middle_leaves_the_run_as_it_was(
     assert prepare(file, valkey) == 0
 
 
-def test_services_that_have_tokens_elsewhere_get_none_in_the_run_directory(
-    file: Path, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_paths = RunPaths(file.parent / "runs" / "away")
-    assert prepare(file, valkey) == 0
-    assert (run_paths.tokens / "trainer").is_file()
-    monkeypatch.setenv("HEADRACE_TOKENS", "/run/tokens")
-    assert prepare(file, valkey) == 0
-    assert not run_paths.tokens.exists() and run_paths.settings("trainer").is_file()
-
-
 def test_its_group_reads_the_run_and_a_service_has_a_folder_for_its_events(
     file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
 ) -> None:

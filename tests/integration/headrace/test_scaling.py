@@ -104,7 +104,7 @@ def test_bad_requests_are_refused_with_a_reason_and_change_nothing(tmp_path: Pat
     assert Stage(tmp_path).play(script).state == "finished"
 
 
-def test_one_that_cannot_be_kept_alive_is_given_up_and_those_above_it_stay_until_it_works_again(tmp_path: Path) -> None:
+def test_a_replica_that_keeps_dying_is_given_up_and_higher_numbers_stay_until_it_works_again(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         await stage.scale(4)
         await stage.until_ready("rollout-0", "rollout-1", "rollout-2", "rollout-3")
@@ -140,7 +140,7 @@ async def raw(path: Path, line: bytes) -> dict[str, Any]:
     return answer
 
 
-def test_one_that_cannot_be_started_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_replica_that_cannot_start_is_reported_and_the_run_continues(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         said = await stage.scale(9)
         assert said[-1] == "rollout-7 cannot be started, there will be no more than 7: no port is left"
@@ -161,6 +161,10 @@ def test_scale_finds_the_live_run_by_its_lock(tmp_path: Path, monkeypatch: pytes
         scale("rollout", "1", None)
     with pytest.raises(ConfigError, match="no run is alive in"):
         scale("rollout", "1", tmp_path)
+    with pytest.raises(ConfigError, match="must be a whole number, not 'two'"):
+        scale("rollout", "two", None)
+    with pytest.raises(ConfigError, match="'trainer' cannot be scaled"):
+        scale("trainer", "2", None)
     lock = RunLock(Path("runs/a"))
     try:
         with pytest.raises(ConfigError, match="is just starting"):
@@ -176,7 +180,7 @@ IMPATIENT = Budget(liveness_s=4.0, probe_s=0.2)
 """With the others, who are not frozen but share a busy machine."""
 
 
-def test_a_frozen_process_is_killed_and_started_anew(tmp_path: Path) -> None:
+def test_a_frozen_process_is_killed_and_restarted(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         pid = json.loads((tmp_path / "run" / "rollout-0.json").read_text())["pid"]
         os.kill(pid, signal.SIGSTOP)

@@ -22,16 +22,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once, "EVERY_S", 0.1)
 
 
-def tiny(tmp_path: Path, old: str, new: str) -> TinyRun:
-    """A run whose config has `new` in the place of `old`; its modules are to be written to `tmp_path/mod`."""
-    run = TinyRun(tmp_path / "tiny")
-    (tmp_path / "mod").mkdir()
-    text = (run.folder / "run.toml").read_text()
-    assert text.count(old) == 1
-    (run.folder / "run.toml").write_text(text.replace(old, new))
-    return run
-
-
 def dry(run: TinyRun) -> tuple[int, str]:
     """Status of `headrace train --dry-run`, and what it wrote to stderr."""
     done = ended("train", run.folder / "run.toml", "--run-dir", run.run_dir, "--dry-run")
@@ -39,16 +29,20 @@ def dry(run: TinyRun) -> tuple[int, str]:
 
 
 def with_scorer(tmp_path: Path, module: str) -> TinyRun:
-    scorers = f'[reward]\npath = "{tmp_path}/mod"\n[[reward.scorers]]\nname = "mine:f"\n'
-    run = tiny(tmp_path, '[[reward.scorers]]\nname = "length"\noptions = { target = 3 }\n', scorers)
-    text = (run.folder / "run.toml").read_text().replace('component = "length"\n', "")
-    (run.folder / "run.toml").write_text(text)
+    """A run that is scored by a module of the user's."""
+    run = TinyRun(tmp_path / "tiny")
+    (tmp_path / "mod").mkdir()
     (tmp_path / "mod" / "mine.py").write_text(module)
+    text = (run.folder / "run.toml").read_text().replace('component = "length"\n', "")
+    old = '[[reward.scorers]]\nname = "length"\noptions = { target = 3 }\n'
+    assert text.count(old) == 1
+    scorers = f'[reward]\npath = "{tmp_path}/mod"\n[[reward.scorers]]\nname = "mine:f"\n'
+    (run.folder / "run.toml").write_text(text.replace(old, scorers))
     return run
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_scorer_that_never_loads_is_shown_while_it_loads_and_named_with_its_key(
+def test_a_scorer_that_never_loads_is_reported_while_it_loads_and_named_with_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_checks, "_BEGIN_S", 5.0)
@@ -61,7 +55,7 @@ def test_a_scorer_that_never_loads_is_shown_while_it_loads_and_named_with_its_ke
 
 
 @pytest.mark.usefixtures("impatient")
-def test_the_terminal_shows_the_row_that_is_rendered(tmp_path: Path) -> None:
+def test_slow_preparation_reports_the_row_being_rendered(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "tiny")
     (run.folder / "model" / "chat_template.jinja").write_text(SLOW)
     status, said = dry(run)
@@ -71,19 +65,3 @@ def test_the_terminal_shows_the_row_that_is_rendered(tmp_path: Path) -> None:
     )
     assert shown, said
     assert all(int(line) == int(done) + 1 for line, done in shown)
-
-
-def with_function(tmp_path: Path, module: str) -> TinyRun:
-    table = f'[algorithm]\npath = "{tmp_path}/mod"\nadvantage = "alg:adv"\n[batch]'
-    run = tiny(tmp_path, "[batch]", table)
-    (tmp_path / "mod" / "alg.py").write_text(module)
-    return run
-
-
-def test_a_module_that_writes_null_and_exits_is_reported(tmp_path: Path) -> None:
-    module = "import os\nos.write(2, b'null\\n')\nos._exit(1)\n"
-    status, said = dry(with_function(tmp_path, module))
-    assert status == 2 and "Traceback" not in said
-    assert said.rstrip().endswith(
-        "[algorithm] advantage: checking the algorithm's functions (alg:adv) failed (status 1): null"
-    )

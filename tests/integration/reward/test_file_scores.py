@@ -29,11 +29,8 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ScorerDownError("starting")
         return [1.0] * len(samples)
 
-    def down(samples: Sequence[Sample]) -> list[float]:
-        raise ScorerDownError("connection refused")
-
     CALLS.clear()
-    install(monkeypatch, number=number, slow_start=slow_start, down=down)
+    install(monkeypatch, number=number, slow_start=slow_start)
 
 
 def write(path: Path, lines: Sequence[object]) -> Path:
@@ -59,7 +56,7 @@ async def test_the_output_keeps_the_order_and_an_abstention_is_null(tmp_path: Pa
     assert "not finite" in str(found[77]["reason"])
 
 
-async def test_samples_of_one_group_are_not_parted(tmp_path: Path) -> None:
+async def test_the_samples_of_a_group_are_scored_together(tmp_path: Path) -> None:
     lines = [{"completion": "1", "group": f"g{number // 40}"} for number in range(80)]
     await score(tmp_path, lines)
     assert sorted(map(len, CALLS)) == [40, 40]
@@ -82,20 +79,14 @@ async def test_a_bad_line_is_named_and_nothing_is_written(tmp_path: Path, line: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
 
 
-async def test_a_scorer_that_is_away_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+async def test_a_scorer_that_is_down_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     source, told = write(tmp_path / "in.jsonl", [{"completion": "1"}] * 3), io.StringIO()
     await score_file(rubrics(scripted("slow_start")), source, tmp_path / "out", concurrency=1, progress=told)
     assert [json.loads(line)["score"] for line in (tmp_path / "out").read_text().splitlines()] == [1.0] * 3
     assert "slow_start is down: starting" in told.getvalue()
 
 
-async def test_one_that_stays_away_ends_it_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(ScorerOutageError, match="connection refused"):
-        await score(tmp_path, [{"completion": "1"}], "down", outage_s=1.0)
-    assert not (tmp_path / "scores.jsonl").exists()
-
-
-async def test_what_was_scored_before_an_outage_is_kept_and_named(
+async def test_an_outage_ends_it_and_names_the_file_of_the_lines_already_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = iter(range(1000))
@@ -111,3 +102,4 @@ async def test_what_was_scored_before_an_outage_is_kept_and_named(
     with pytest.raises(ScorerOutageError, match=r"the first 8 lines are in .*scores\.jsonl\.part"):
         await score_file(made, source, tmp_path / "scores.jsonl", concurrency=1, progress=io.StringIO())
     assert len((tmp_path / "scores.jsonl.part").read_text().splitlines()) == 8
+    assert not (tmp_path / "scores.jsonl").exists()

@@ -48,7 +48,7 @@ class Listener(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """The orchestrator's registry behind its gRPC face; remembers what it was told."""
 
     def __init__(self) -> None:
-        self.registry = Registry(lease_s=5.0)
+        self.registry = Registry(lease_s=60.0)
         self.addresses: asyncio.Queue[str] = asyncio.Queue()
         self.states: list[int] = []
         self.ended: set[int] = set()
@@ -64,7 +64,7 @@ class Listener(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     async def RegisterReplica(self, request: Any, context: Any) -> pb.RegisterReplicaResponse:
         self.registry.register(request, time.monotonic())
         self.addresses.put_nowait(request.address)
-        return pb.RegisterReplicaResponse(lease_s=5.0)
+        return pb.RegisterReplicaResponse(lease_s=60.0)
 
     async def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatResponse:
         self.states.append(request.state)
@@ -80,6 +80,7 @@ class World:
     """A running replica and everything around it."""
 
     engine: TorchEngine
+    front: ReplicaHttpServer
 
     def __init__(self, settings: RolloutSettings, broker: MemoryBroker, listener: Listener, stub: Any) -> None:
         self.settings = settings
@@ -237,12 +238,13 @@ async def replica(folder: Path, *, stale: str = "wait", **rollout: Any) -> Async
     await first_turn(lock, lambda what: None)
     engine = make_engine(settings)
     decoder = TextDecoder(settings.model.path)
-    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, ReplicaHttpServer(), lock))
+    front = ReplicaHttpServer()
+    running = asyncio.create_task(run_replica(settings, engine, decoder, broker, shutdown, front, lock))
     address = await asyncio.wait_for(listener.addresses.get(), 10)
     async with channel(address) as link:
         try:
             world = World(settings, broker, listener, RolloutServiceStub(link))
-            world.engine = engine
+            world.engine, world.front = engine, front
             yield world
         finally:
             shutdown.event.set()

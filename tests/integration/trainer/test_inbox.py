@@ -7,7 +7,7 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.durability.ledger import DynamicSamplingError, Ledger
 from headrace.services.trainer.runtime.inbox import Inbox
 from headrace.services.trainer.runtime.token_limits import TokenLimits
-from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, decode_header, encode, group_id
+from headrace.wire.contracts import DropReason, Header, Message, Purpose, Tombstone, encode, group_id
 from headrace.wire.errors import TransientError
 from headrace.wire.journal import DroppedRecord, JournalWriter, read_journal
 from headrace.wire.rundir.events import EventLog, read_events
@@ -80,7 +80,7 @@ async def test_groups_stay_unacked_until_the_journal_has_them(tmp_path):
         await bench.settled(pending=0)
 
 
-async def test_what_an_earlier_life_left_pending_is_taken_at_once(tmp_path):
+async def test_entries_left_pending_by_an_earlier_life_are_taken_at_once(tmp_path):
     broker = MemoryBroker()
     broker.put(StreamName.SCORED, entry(0))
     await broker.consumer(StreamName.SCORED, "trainer", lease_s=30.0).read(count=5, block_s=0.1)
@@ -101,7 +101,7 @@ async def test_a_second_entry_of_a_group_is_acked_and_forgotten(tmp_path):
         assert bench.drops() == []
 
 
-async def test_our_own_entry_delivered_again_is_not_acked(tmp_path):
+async def test_a_redelivery_of_a_held_entry_is_not_acked(tmp_path):
     async with Bench(tmp_path, lease_s=0.15) as bench:
         bench.inbox._lease_s = 60.0  # No renewal: the lease runs out and the broker delivers it to us once more.
         bench.put(entry(0))
@@ -122,50 +122,48 @@ def test_held_entries_are_renewed(tmp_path, monkeypatch):
     assert run_in_own_time(hold, monkeypatch) == 1
 
 
-async def test_a_tombstone_is_journaled_told_at_once_and_acked(tmp_path):
-    async with Bench(tmp_path) as bench:
-        bench.put(entry(3, body=Tombstone(reason=DropReason.POISON)))
-        await bench.settled(pending=0)
-        assert bench.drops() == [(3, "poison")]
-        assert bench.ended == 1
-        assert [f.reason for f in bench.ledger.progress().fates] == ["poison"]
-        assert [e["group_index"] for e in read_events(tmp_path) if e["event"] == "dropped"] == [3]
-        bench.put(entry(3))
-        await bench.settled(pending=0)
-        assert bench.drops() == [(3, "poison")]
-
-
-async def test_a_group_with_too_few_scores_is_journaled_as_dropped_told_at_once_and_acked(tmp_path):
+def with_one_score():
     whole = scored_group(0)
     lost = [dataclasses.replace(score, value=None, reason="down") for score in whole.scores[1:]]
-    async with Bench(tmp_path, groups=1) as bench:
-        bench.put(entry(0, body=dataclasses.replace(whole, scores=(whole.scores[0], *lost))))
-        await bench.settled(pending=0)
-        assert bench.drops() == [(0, "abstained")] and bench.ended == 1
-        assert [f.reason for f in bench.ledger.progress().fates] == ["abstained"]
-        assert bench.ledger.next_batch() == (None, [])
+    return dataclasses.replace(whole, scores=(whole.scores[0], *lost))
 
 
-async def test_a_group_that_tells_nothing_is_journaled_as_dropped_told_at_once_and_acked(tmp_path):
-    mute, told = (entry(0, body=scored_group(0, rewards=rewards)) for rewards in ([1, 1, 1, 1], [1, 0, 1, 1]))
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (Tombstone(reason=DropReason.POISON), "poison"),
+        (with_one_score(), "abstained"),
+        (scored_group(0, rewards=[1, 1, 1, 1]), "uninformative"),
+    ],
+    ids=["tombstone", "too few scores", "equal rewards"],
+)
+async def test_a_dropped_group_is_journaled_reported_at_once_and_acked_and_never_trained(tmp_path, body, reason):
     async with Bench(tmp_path, groups=1, dynamic_sampling=True, discard_limit=2) as bench:
-        bench.put(mute, mute, told)
+        bench.put(entry(0, body=body))
         await bench.settled(pending=0)
-        assert bench.drops() == [(0, "uninformative")] and bench.ended == 1
-        assert [f.reason for f in bench.ledger.progress().fates] == ["uninformative"]
-        assert [e["reason"] for e in read_events(tmp_path) if e["event"] == "dropped"] == ["uninformative"]
-        assert bench.ledger.next_batch() == (None, [])
+        assert bench.drops() == [(0, reason)] and bench.ended == 1
+        assert [f.reason for f in bench.ledger.progress().fates] == [reason]
+        dropped = [event for event in read_events(tmp_path) if event["event"] == "dropped"]
+        assert [(event["group_index"], event["reason"]) for event in dropped] == [(0, reason)]
+        bench.put(entry(0))
+        await bench.settled(pending=0)
+        assert bench.drops() == [(0, reason)] and bench.ledger.next_batch() == (None, [])
+
+
+async def test_tokens_of_discarded_groups_are_reported_with_the_next_batch(tmp_path):
+    async with Bench(tmp_path, groups=1, dynamic_sampling=True, discard_limit=2) as bench:
+        bench.put(entry(0, body=scored_group(0, rewards=[1, 1, 1, 1])))
         bench.put(entry(1, body=scored_group(1, rewards=[1, 0, 1, 1])))
         await bench.settled(pending=1)
         batch, _ = bench.ledger.next_batch()
         on_the_way = bench.ledger.journal_batch(1, batch)
-        mute_tokens = sum(len(rollout.token_ids) for rollout in scored_group(0).group.rollouts)
-        assert (on_the_way.uninformative, on_the_way.spent) == (1, mute_tokens)
+        tokens = sum(len(rollout.token_ids) for rollout in scored_group(0).group.rollouts)
+        assert (on_the_way.uninformative, on_the_way.spent) == (1, tokens)
         (told,) = (e for e in read_events(tmp_path) if e["event"] == "batch")
         assert told["group_ids"] == ["run/g00000001"] and told["discarded"] == 1
 
 
-async def test_what_a_replica_gave_up_as_stale_is_told_with_the_next_batch(tmp_path):
+async def test_a_replicas_stale_tombstones_are_reported_with_the_next_batch(tmp_path):
     async with Bench(tmp_path, groups=1) as bench:
         bench.put(entry(0, body=Tombstone(reason=DropReason.STALE, lengths=(20, 16))), entry(1))
         await bench.settled(pending=1)
@@ -179,7 +177,7 @@ async def test_what_a_replica_gave_up_as_stale_is_told_with_the_next_batch(tmp_p
         assert bench.ledger.journal_batch(2, batch).spent == 0
 
 
-async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(tmp_path):
+async def test_too_many_uninformative_groups_end_the_run_once_all_are_journaled(tmp_path):
     async with Bench(tmp_path, groups=1, dynamic_sampling=True, discard_limit=2) as bench:
         bench.put(*(entry(index, body=scored_group(index, rewards=[0, 0, 0, 0])) for index in range(3)))
         await bench.settled(pending=0)
@@ -188,14 +186,7 @@ async def test_too_many_such_groups_end_the_run_when_all_of_them_are_journaled(t
         assert [index for index, _ in bench.drops()] == [0, 1, 2]
 
 
-def damaged(index, attempt=0):
-    data = bytearray(entry(index, attempt=attempt))
-    data[-1] ^= 1
-    assert decode_header(bytes(data))
-    return bytes(data)
-
-
-async def test_it_names_a_broker_that_is_away_until_the_next_read(tmp_path, monkeypatch):
+async def test_an_unreachable_broker_is_named_until_the_next_read(tmp_path, monkeypatch):
     async with Bench(tmp_path) as bench:
         consumer = bench.inbox._consumer
         read = consumer.read

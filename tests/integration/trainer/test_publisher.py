@@ -1,17 +1,22 @@
 import asyncio
 import hashlib
 import os
+import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from prometheus_client import REGISTRY
 from transformers import AutoModelForCausalLM
 
 from headrace.services.orchestrator.publication.transfer import check_digests
 from headrace.services.rollout.engines.torch.receive import Receiver
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.publication.abandoned import MOST_OF_A_REPLICA
 from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.index_check import checkpoint_names
 from headrace.services.trainer.publication.publisher import Publisher
@@ -23,6 +28,7 @@ from headrace.wire.weights import (
     CollectiveGroup,
     allocate,
     bucket_digest,
+    collective,
     digest_as,
     load_weights,
     tensors_of,
@@ -55,7 +61,7 @@ def publisher(folder, dtype=torch.float32, bucket_bytes=2048):
     )
 
 
-def test_the_canary_is_what_transformers_says_of_its_prompt():
+def test_the_canary_has_the_logprobs_that_transformers_computes():
     made = canary(backend())
     ids = torch.from_numpy(np.frombuffer(made.token_ids, "<i4").astype(np.int64))
     assert len(ids) == 8 and int(ids.max()) < VOCAB
@@ -63,19 +69,7 @@ def test_the_canary_is_what_transformers_says_of_its_prompt():
     np.testing.assert_allclose(np.frombuffer(made.logprobs, "<f4"), expected.detach().numpy(), atol=1e-6)
 
 
-def test_a_snapshot_does_not_follow_the_weights(tmp_path):
-    used, sender = backend(), publisher(tmp_path)
-    held = sender.hold(used, 3)
-    before = {name: tensor.clone() for name, tensor in tensors_of(held.snapshot.plan, held.snapshot.buckets)}
-    with torch.no_grad():
-        for _, weight in used.module.named_weights():
-            weight.zero_()
-    after = dict(tensors_of(held.snapshot.plan, held.snapshot.buckets))
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert sender.hold(used, 4).digest != held.digest
-
-
-def test_the_newest_two_versions_are_kept_and_the_third_is_written_over_only_when_nobody_reads_it(tmp_path):
+def test_two_versions_are_kept_and_buffers_being_read_are_not_overwritten(tmp_path):
     used, sender = backend(), publisher(tmp_path)
     first = sender.hold(used, 1)
     reading = first.read()
@@ -95,7 +89,7 @@ def test_the_newest_two_versions_are_kept_and_the_third_is_written_over_only_whe
     assert fourth.digest == third.digest
 
 
-async def test_a_disk_copy_is_a_model_folder_that_holds_what_travels(tmp_path):
+async def test_a_disk_copy_is_a_model_folder_with_the_published_tensors(tmp_path):
     used, sender = backend(), publisher(tmp_path, dtype=torch.bfloat16)
     held = sender.hold(used, 3)
     path = await sender.save(3)
@@ -126,7 +120,7 @@ async def test_checksums_are_those_of_the_fused_parameters(tmp_path):
     assert on_gpu[f"{layer}.qkv_proj.weight"] == sglang_gpu_hash(fused) and on_gpu.keys() == found.keys()
 
 
-async def test_a_mixture_of_experts_leaves_as_its_checkpoint_has_it(tmp_path):
+async def test_a_mixture_of_experts_is_published_under_the_names_of_its_checkpoint(tmp_path):
     model = tiny_family("qwen3_moe")
     sender = publisher(tmp_path, bucket_bytes=512)
     model.save_pretrained(tmp_path / "model")
@@ -159,29 +153,7 @@ async def served(tmp_path):
     await server.stop(0.1)
 
 
-async def test_two_receivers_get_every_bucket_over_grpc_and_gloo(served):
-    sender, stub = served
-    held = sender.hold(backend(), 5)
-    opened = await call(
-        stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g-1"), timeout_s=5, what="open"
-    )
-
-    def receive(rank):
-        group = CollectiveGroup.join("g-1", "gloo", opened.store_host, opened.store_port, rank, 3, 10.0)
-        buckets = allocate(held.snapshot.plan, "cpu")
-        for bucket in buckets:
-            group.broadcast(bucket, 10.0)
-        group.abort()
-        return [bucket_digest(bucket) for bucket in buckets]
-
-    request = trainer_pb2.SendWeightsRequest(version=5, group_name="g-1", backend="gloo", world_size=3, deadline_s=10)
-    sending = call(stub.SendWeights, request, timeout_s=15, what="send")
-    _, *found = await asyncio.gather(sending, *(asyncio.to_thread(receive, rank) for rank in (1, 2)))
-    assert len(held.snapshot.plan.buckets) > 1
-    assert found[0] == found[1] == [bucket.digest for bucket in held.snapshot.plan.buckets]
-
-
-async def test_a_trainer_whose_device_names_the_buckets_is_received_over_gloo_by_the_same_hash(served, monkeypatch):
+async def test_a_receiver_verifies_by_the_digest_algorithm_that_the_plan_names(served, monkeypatch):
     monkeypatch.setattr("headrace.wire.weights.plan.algorithm_on", lambda device: "sgl64")
     sender, stub = served
     held = sender.hold(backend(), 5)
@@ -210,7 +182,7 @@ async def test_a_trainer_whose_device_names_the_buckets_is_received_over_gloo_by
     check_digests(plan, loaded[1], "r")
 
 
-async def test_a_receiver_that_never_comes_ends_by_the_deadline(served):
+async def test_a_send_without_its_receiver_ends_at_the_deadline(served):
     sender, stub = served
     sender.hold(backend(), 5)
     await call(stub.OpenGroup, trainer_pb2.OpenGroupRequest(version=5, group_name="g"), timeout_s=5, what="open")
@@ -257,23 +229,73 @@ async def test_a_group_stays_open_for_the_next_version_and_the_version_before_ca
         await call(stub.SendWeights, request, timeout_s=15, what="send")
 
 
-async def test_over_nccl_buckets_go_back_to_the_device_one_at_a_time(tmp_path, monkeypatch):
-    """NCCL needs GPUs; what is given to its group does not."""
-    given, places = [], set()
+async def test_over_nccl_each_group_copies_one_bucket_at_a_time_on_a_stream_of_its_own(tmp_path, monkeypatch):
+    """NCCL and streams need GPUs; what a group is given, and on which stream, does not."""
+    given, current, streams = {"a": [], "b": []}, threading.local(), iter(range(1, 9))
 
     class Group:
-        def broadcast(self, tensor, timeout_s):
-            given.append(tensor.clone())
-            places.add(tensor.data_ptr())
+        def __init__(self, name, *_):
+            self.name = name
 
-    monkeypatch.setattr("headrace.services.trainer.publication.sender.CollectiveGroup.join", lambda *_: Group())
+        def broadcast(self, tensor, timeout_s):
+            given[self.name].append((tensor.clone(), tensor.data_ptr(), current.stream))
+
+    @contextmanager
+    def on(stream):
+        current.stream = stream
+        yield
+
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr("headrace.services.trainer.publication.sender.side_stream", lambda device: next(streams))
+    monkeypatch.setattr("headrace.services.trainer.publication.sender.CollectiveGroup.join", Group)
     sender = publisher(tmp_path)
-    held = sender.hold(backend(), 1)
-    await sender.open_group(1, "g")
-    for name in ("nccl", "gloo"):
-        given.clear()
-        places.clear()
-        await sender.send(1, "g", name, 2, 20.0)
-        assert all(torch.equal(one, other) for one, other in zip(given, held.snapshot.buckets, strict=True))
-        own = {bucket.data_ptr() for bucket in held.snapshot.buckets}
-        assert places == own if name == "gloo" else len(places) < len(own) and places.isdisjoint(own)
+    versions = [sender.hold(backend(), version) for version in (1, 2)]
+    for name, kind in (("a", "nccl"), ("b", "gloo")):
+        await sender.open_group(1, name)
+        for version in (1, 2):
+            await sender.send(version, name, kind, 2, 20.0)
+    buckets = [bucket for held in versions for bucket in held.snapshot.buckets]
+    own = {bucket.data_ptr() for bucket in buckets}
+    for found in given.values():
+        assert all(torch.equal(one, other) for (one, _, _), other in zip(found, buckets, strict=True))
+    copies, places = ({place for _, place, _ in given[name]} for name in "ab")
+    assert len(copies) < len(own) and copies.isdisjoint(own) and places == own
+    assert [{stream for _, _, stream in given[name]} for name in "ab"] == [{1}, {2}]
+
+
+async def test_a_replica_whose_joins_hang_is_refused_further_groups_and_others_are_not(served, monkeypatch):
+    """As `ncclCommInitRank` hangs when its peer has died: each join costs a thread, so their number is bounded."""
+    sender, stub = served
+    sender.hold(backend(), 5)
+    may_end, made, total = threading.Event(), [], REGISTRY.get_sample_value("headrace_trainer_abandoned_joins_total")
+
+    class Hanging:
+        def broadcast(self, tensors, options):
+            may_end.wait()
+
+        def abort(self):
+            pass
+
+    monkeypatch.setattr(collective, "_open", lambda *_: made.append(Hanging()) or made[-1])
+
+    async def publish_to(replica):
+        name = f"{replica}-{time.monotonic_ns()}"
+        opening = trainer_pb2.OpenGroupRequest(version=5, group_name=name, replica_id=replica)
+        if refused := (await call(stub.OpenGroup, opening, timeout_s=60, what="open")).refused:
+            return refused
+        request = trainer_pb2.SendWeightsRequest(
+            version=5, group_name=name, backend="nccl", world_size=2, deadline_s=0.2
+        )
+        with pytest.raises(TransientError) as raised:
+            await call(stub.SendWeights, request, timeout_s=60, what="send")
+        return str(raised.value)
+
+    try:
+        for _ in range(MOST_OF_A_REPLICA):
+            assert "a member did not connect" in await publish_to("rollout-0")
+        assert (await publish_to("rollout-0")).startswith("3 joins of its collective groups hang in the trainer;")
+        assert len(made) == REGISTRY.get_sample_value("headrace_trainer_abandoned_join_threads") == MOST_OF_A_REPLICA
+        assert REGISTRY.get_sample_value("headrace_trainer_abandoned_joins_total") - total == MOST_OF_A_REPLICA
+        assert "a member did not connect" in await publish_to("rollout-1")
+    finally:
+        may_end.set()

@@ -20,7 +20,6 @@ from headrace.services.trainer.trackers import make_trackers
 
 # The libraries' own, nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-NOBODY = "http://127.0.0.1:9"
 LOSSES = {1: 0.5, 2: 0.25, 3: 0.125}
 ACCURACY = {0: 0.125, 3: 0.75}
 RECEIPT = "0f" * 32
@@ -167,26 +166,3 @@ def test_trackio_keeps_both_lives_in_one_run_of_its_database(tmp_path: Path) -> 
     assert {step: one["train/loss"] for step, one in told if "train/loss" in one} == LOSSES
     assert {step: one["eval/accuracy"] for step, one in told if "eval/accuracy" in one} == ACCURACY and len(told) == 7
     assert [(step, one["receipt"]) for step, one in told if "receipt" in one] == [(2, RECEIPT), (3, RECEIPT)]
-
-
-def test_a_server_that_is_away_is_left_in_time_and_what_it_missed_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs("wandb")
-    left: list[tuple[object, object]] = []
-
-    def warned(event: str, **facts: object) -> None:
-        if event == "tracker_left":
-            left.append((facts["lines"], facts["seconds"]))
-
-    monkeypatch.setattr("headrace.services.trainer.trackers.delivery.log.warning", warned)
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "loss": 0.5}) + "\n")
-    table = TrackersTable.model_validate({"use": ["wandb"], "finish_s": 2, "wandb": {"url": NOBODY}})
-    trackers = make_trackers(settings(run), table)
-    before = metrics.TRACKER_DROPPED.labels("wandb")._value.get()
-    trackers.start()
-    trackers.finish()
-    assert left == [(1, 2.0)]
-    assert metrics.TRACKER_DROPPED.labels("wandb")._value.get() - before == 1

@@ -7,6 +7,8 @@ import zlib
 import pytest
 
 from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, encode
+from headrace.wire.errors import DiskError
+from headrace.wire.host import disk_fault
 from headrace.wire.streams import Put, StreamName
 from headrace.wire.streams.worker import MAX_DELIVERIES, MAX_FAILURES, HandBack, Handler, Worker, bury_puts
 from headrace.wire.v1 import message_pb2
@@ -44,7 +46,7 @@ async def pass_on(message: Message) -> list[Put]:
     return [Put(stream=StreamName.ROLLOUTS, data=encode(message))]
 
 
-async def test_effects_and_ack_are_one() -> None:
+async def test_effects_and_ack_are_one_transaction() -> None:
     broker = MemoryBroker()
     for index in range(10):
         await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(index)))
@@ -53,7 +55,7 @@ async def test_effects_and_ack_are_one() -> None:
     assert sorted(ids) == list(range(10))
 
 
-async def test_no_more_is_taken_than_there_is_room() -> None:
+async def test_no_more_entries_are_taken_than_there_is_room_for() -> None:
     broker = MemoryBroker()
     for index in range(10):
         await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(index)))
@@ -71,7 +73,7 @@ async def test_no_more_is_taken_than_there_is_room() -> None:
     assert most == 4
 
 
-async def test_a_handed_back_entry_is_no_failure() -> None:
+async def test_a_handed_back_entry_does_not_count_as_a_failure() -> None:
     broker = MemoryBroker()
     await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
     seen = 0
@@ -102,7 +104,7 @@ async def test_three_reported_failures_end_a_group_with_a_tombstone() -> None:
     assert (end.body.reason, end.header.group_index) == (DropReason.ROLLOUT_FAILED, 7)
 
 
-async def test_deliveries_that_just_vanish_end_as_a_crash_loop_only_after_twenty() -> None:
+async def test_unreported_deliveries_end_as_a_crash_loop_only_after_twenty() -> None:
     broker = MemoryBroker()
     await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(7)))
     crashing = broker.consumer(StreamName.PROMPTS, "w", lease_s=0.0)
@@ -164,6 +166,19 @@ def test_long_work_keeps_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     run_in_own_time(main, monkeypatch)
 
 
+async def test_a_disk_that_refuses_ends_the_worker_and_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_fault, "_noted", [])
+    broker = MemoryBroker()
+    await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
+
+    async def full(message: Message) -> list[Put]:
+        raise DiskError("/run/events: the disk is full")
+
+    with pytest.raises(DiskError, match="/run/events"):
+        await asyncio.wait_for(worker(broker, full).run(asyncio.Event()), 60)
+    assert not await broker.live(StreamName.DEAD) and len(await broker.live(StreamName.PROMPTS)) == 1
+
+
 def damaged(message: Message) -> bytes:
     data = bytearray(encode(message))
     data[-1] ^= 1
@@ -180,7 +195,7 @@ async def left_by(data: bytes) -> tuple[list[Message], int]:
     return [decode(end) for end in ends], len(await broker.live(StreamName.DEAD))
 
 
-async def test_a_message_damaged_on_its_way_ends_no_group_which_is_issued_again() -> None:
+async def test_a_message_damaged_in_transit_ends_no_group() -> None:
     assert await left_by(damaged(builders.prompt_message(3))) == ([], 1)
 
 

@@ -115,13 +115,6 @@ def spin() -> str:
         pass
 
 
-def block(path: str) -> str:
-    """Returns once there is a file; nothing else of its process runs meanwhile."""
-    while not os.path.exists(path):
-        time.sleep(0.02)
-    return "free"
-
-
 def end() -> str:
     """Ends its own process."""
     os.kill(os.getpid(), signal.SIGKILL)

@@ -6,8 +6,11 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from headrace.services.reward.scorer import Scorer
+
+ScorerT = TypeVar("ScorerT", bound=Scorer)
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Writes an answer, or part of one."""
 Reply = Callable[["Request"], Answer]
@@ -108,6 +111,19 @@ async def scripted(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def asking(
+    build: Callable[..., ScorerT], *script: Answer, otherwise: Reply | None = None, **options: Any
+) -> AsyncIterator[tuple[Scripted, ScorerT]]:
+    """A server by script, and the scorer that `build(server, **options)` makes of it."""
+    async with scripted(*script, otherwise=otherwise) as server:
+        scorer = build(server, **options)
+        try:
+            yield server, scorer
+        finally:
+            await scorer.close()
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from headrace.services.reward.endpoint import Endpoint, EndpointError
-from headrace.services.reward.endpoint import client as module
 from headrace.services.reward.scorer import Context
 from headrace.wire.errors import ConfigError
 from tests.integration.reward.endpoint.scripted import answer, scripted
@@ -107,8 +106,7 @@ async def test_a_key_is_not_sent_in_the_clear_to_strangers(tmp_path: Path) -> No
         endpoint("https://judge.example", api_key_file=key)
 
 
-async def test_tls_checks_the_name_by_the_given_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
+async def test_tls_checks_the_name_by_the_given_authority(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(key)]
     name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-out", str(certificate)]

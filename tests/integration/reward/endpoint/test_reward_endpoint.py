@@ -1,23 +1,16 @@
 """A reward model behind a real socket: order, batches, one number a sample, and nothing in place of what is missing."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.services.reward.endpoint import client, request
-from headrace.services.reward.rubric.samples import samples_of
+from headrace.services.reward.endpoint import request
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError
 from headrace.services.reward.scorers.registry import build_scorer
-from tests import builders
-from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, hang, ok, scripted
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
+from tests.integration.reward.endpoint.scripted import Answer, Request, Scripted, answer, asking, hang, ok, scripted
+from tests.reward_scorers import played_sample
 
 
 def scorer(server: Scripted, *, timeout_s: float = 20.0, **options: Any) -> Scorer:
@@ -42,8 +35,7 @@ def sums(request: Request) -> Answer:
 
 async def test_scores_come_back_in_order_from_batches_under_the_budget() -> None:
     samples = [sample(*range(3, 3 + size)) for size in (5, 1, 9, 2, 7, 3)]
-    async with scripted(otherwise=sums) as server:
-        model = scorer(server, token_budget=20)
+    async with asking(scorer, otherwise=sums, token_budget=20) as (server, model):
         found = await model.score(samples)
         ids = [[1, 2, *each.completion_ids.tolist()] for each in samples if each.completion_ids is not None]
         assert [verdict.value for verdict in found] == [float(sum(row)) for row in ids]
@@ -51,10 +43,9 @@ async def test_scores_come_back_in_order_from_batches_under_the_budget() -> None
         assert sorted(row for rows in asked for row in rows) == sorted(ids)
         assert len(asked) > 1 and all(len(rows) == 1 or len(rows) * max(map(len, rows)) <= 20 for rows in asked)
         assert server.requests[0].path == "/classify"
-        await model.close()
 
 
-async def test_text_is_sent_where_told_and_abstains_where_tokens_are_wanted() -> None:
+async def test_a_sample_of_text_is_sent_as_text_or_abstains_where_ids_are_sent() -> None:
     plain = Sample(prompt="1+2=", completion="3")
     async with scripted(otherwise=sums) as server:
         by_text, by_ids = scorer(server, send="text", model="rm"), scorer(server)
@@ -66,19 +57,13 @@ async def test_text_is_sent_where_told_and_abstains_where_tokens_are_wanted() ->
         await by_ids.close()
 
 
-async def test_of_an_episode_it_gets_all_messages_as_text_or_the_last_segments_tokens() -> None:
+async def test_an_episode_is_sent_as_all_its_messages_or_as_the_last_segments_tokens() -> None:
     record = (
         '[{"role": "user", "content": "a"}, {"role": "assistant", "turn": 0, "content": "<tool_call>b</tool_call>", '
         '"tool_calls": [{"name": "b", "arguments": {}}]}, {"role": "tool", "name": "b", "content": "c"}, '
         '{"role": "assistant", "content": "d", "turn": 2}]'
     )
-    group = builders.played_group()
-    episode = group.rollouts[0].episode
-    assert episode is not None
-    played, silent = (
-        samples_of(replace(group, rollouts=(replace(group.rollouts[0], episode=one), group.rollouts[1])), "g")[0]
-        for one in (replace(episode, messages_json=record), replace(episode, messages_json="[]"))
-    )
+    played, silent = played_sample(messages_json=record), played_sample(messages_json="[]")
     async with scripted(otherwise=sums) as server:
         by_text, by_ids = scorer(server, send="text"), scorer(server)
         found = await by_text.score([played, silent])
@@ -96,10 +81,8 @@ async def test_openais_form_is_read_by_its_index() -> None:
         rows = list(enumerate(request.body["input"]))
         return ok({"data": [{"index": index, "embedding": [float(sum(row))]} for index, row in reversed(rows)]})
 
-    async with scripted(otherwise=reply) as server:
-        model = scorer(server, route="/v1/embeddings")
+    async with asking(scorer, otherwise=reply, route="/v1/embeddings") as (_, model):
         assert [verdict.value for verdict in await model.score([sample(3), sample(4)])] == [6.0, 7.0]
-        await model.close()
 
 
 BAD = {
@@ -116,47 +99,41 @@ BAD = {
 
 
 @pytest.mark.parametrize("reason", BAD)
-async def test_what_is_not_one_number_a_sample_abstains_with_the_reason(reason: str) -> None:
-    async with scripted(otherwise=lambda _: ok(BAD[reason])) as server:
-        model = scorer(server)
+async def test_an_answer_without_one_number_a_sample_abstains_with_the_reason(reason: str) -> None:
+    async with asking(scorer, otherwise=lambda _: ok(BAD[reason])) as (_, model):
         (found,) = await model.score([sample(3)])
         assert found.value is None and found.failed and re.search(re.escape(reason), found.reason)
-        await model.close()
 
 
-async def test_a_sample_that_is_refused_leaves_the_others_of_its_batch_their_scores() -> None:
+async def test_a_refused_sample_costs_no_other_of_its_batch_its_score() -> None:
     def reply(request: Request) -> Answer:
         too_long = any(99 in row for row in request.body["input_ids"])
         return answer(400, b"too long") if too_long else sums(request)
 
-    async with scripted(otherwise=reply) as server:
-        model = scorer(server)
+    async with asking(scorer, otherwise=reply) as (server, model):
         found = await model.score([sample(3), sample(99), sample(4)])
         assert [verdict.value for verdict in found] == [6.0, None, 7.0]
         assert found[1].failed and "too long" in found[1].reason
         assert len(server.requests) == 4
-        await model.close()
 
 
 async def test_batches_at_a_hanging_endpoint_end_by_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "_MOST_UNANSWERED", 100)
-    async with scripted(otherwise=lambda _: hang()) as server:
-        model = scorer(server, timeout_s=2.0, token_budget=1, concurrency=2, deadline_s=1.0, attempt_s=1.0)
+    async with asking(
+        scorer, otherwise=lambda _: hang(), timeout_s=2.0, token_budget=1, concurrency=2, deadline_s=1.0, attempt_s=1.0
+    ) as (server, model):
         found = await model.score([sample(number) for number in range(1, 13)])
         assert all(verdict.failed for verdict in found)
         # Two at a time for a second each: after the two seconds of all of them eight at least have not begun.
         unasked = [verdict.reason for verdict in found if "the requests of its group used up 2 s" in verdict.reason]
         assert len(unasked) >= 8 and len(server.requests) <= 4
         assert sum("no answer in time (1 try)" in verdict.reason for verdict in found) == len(found) - len(unasked)
-        await model.close()
 
 
 async def test_a_busy_endpoint_abstains_and_one_that_is_not_there_is_down() -> None:
-    async with scripted(otherwise=lambda _: answer(503)) as server:
-        model = scorer(server)
+    async with asking(scorer, otherwise=lambda _: answer(503)) as (server, model):
         (found,) = await model.score([sample(3)])
         assert found.value is None and found.failed and len(server.requests) == 4
-        await model.close()
     model = scorer(server)
     with pytest.raises(ScorerDownError):
         await model.score([sample(3)])

@@ -2,18 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from headrace.services.reward.endpoint import client
-from tests.integration.reward.endpoint.scripted import Answer, scripted
+from tests.integration.reward.endpoint.scripted import Answer, asking
 from tests.integration.reward.judge.chat import blocks, judging, pairwise, said, sample
 
 PAIRS = client.metrics.JUDGE_PAIRS
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
 
 
 def larger(shown: dict[str, str]) -> dict[str, str]:
@@ -22,8 +15,7 @@ def larger(shown: dict[str, str]) -> dict[str, str]:
 
 
 async def test_scores_are_shares_of_wins_within_each_group() -> None:
-    async with scripted(otherwise=judging(larger)) as server:
-        scorer = pairwise(server)
+    async with asking(pairwise, otherwise=judging(larger)) as (server, scorer):
         one = [sample(text, group="one") for text in ("3", "1", "2")]
         other = [sample(text, group="other", prompt="else") for text in ("7", "7", "9")]
         found = await scorer.score([one[0], other[0], one[1], other[1], one[2], other[2]])
@@ -31,33 +23,27 @@ async def test_scores_are_shares_of_wins_within_each_group() -> None:
         assert found[0].reason == "2 of 2 comparisons won" and found[0].parts == {"comparisons": 2.0}
         # 3 + 2 different pairs, both orders; equal answers are not asked about.
         assert len(server.requests) == 10
-        await scorer.close()
 
 
 async def test_a_judge_that_favours_a_position_finds_ties_only() -> None:
     contradicted = PAIRS.labels("pairwise_judge", "contradicted")
     before = contradicted._value.get()
-    async with scripted(otherwise=judging(lambda _: {"winner": "A"})) as server:
-        scorer = pairwise(server)
+    async with asking(pairwise, otherwise=judging(lambda _: {"winner": "A"})) as (_, scorer):
         found = await scorer.score([sample("1"), sample("2"), sample("3")])
         assert [verdict.value for verdict in found] == [0.5] * 3
         assert contradicted._value.get() == before + 3
-        await scorer.close()
 
 
-async def test_answers_meet_the_reference_where_told() -> None:
-    async with scripted(otherwise=judging(larger)) as server:
-        scorer = pairwise(server, against="reference", reference="best")
+async def test_answers_are_compared_with_the_reference_if_the_options_say_so() -> None:
+    async with asking(pairwise, otherwise=judging(larger), against="reference", reference="best") as (server, scorer):
         found = await scorer.score([sample("5", best="4"), sample("3", best="4"), sample("4", best=4), sample("9")])
         assert [verdict.value for verdict in found] == [1.0, 0.0, 0.5, None]
         assert "'best'" in found[3].reason and not found[3].failed
         assert all("REFERENCE" not in blocks(request) for request in server.requests)
-        await scorer.close()
 
 
-async def test_pairs_are_bounded_and_who_met_nobody_abstains() -> None:
-    async with scripted(otherwise=judging(larger)) as server:
-        scorer = pairwise(server, max_pairs=2)
+async def test_pairs_are_bounded_and_a_sample_without_a_pair_abstains() -> None:
+    async with asking(pairwise, otherwise=judging(larger), max_pairs=2) as (server, scorer):
         found = await scorer.score([sample(str(number)) for number in range(6)])
         assert len(server.requests) == 4
         assert sum(verdict.value is None and not verdict.failed for verdict in found) == 2
@@ -65,7 +51,6 @@ async def test_pairs_are_bounded_and_who_met_nobody_abstains() -> None:
         assert alone.value is None and not alone.failed
         loose = await scorer.score([sample("1", group=""), sample("2", group="")])
         assert [verdict.value for verdict in loose] == [None, None]
-        await scorer.close()
 
 
 async def test_without_enough_verdicts_a_sample_abstains() -> None:
@@ -75,28 +60,21 @@ async def test_without_enough_verdicts_a_sample_abstains() -> None:
             return said("no verdict")
         return judging(larger)(request)
 
-    async with scripted(otherwise=reply) as server:
-        scorer = pairwise(server, reasks=0)
+    async with asking(pairwise, otherwise=reply, reasks=0) as (_, scorer):
         found = await scorer.score([sample(text) for text in ("1", "2", "3", "bad")])
         assert [verdict.value for verdict in found] == [0.0, 0.5, 1.0, None]
         assert found[3].failed and "malformed" in found[3].reason
-        await scorer.close()
 
 
-@pytest.mark.parametrize("gullible", [True, False])
-async def test_a_canary_that_beats_the_best_answer_alarms(gullible: bool) -> None:
+async def test_a_canary_that_beats_the_best_answer_alarms() -> None:
     def verdict(shown: dict[str, str]) -> dict[str, str]:
         empty = [name for name in ("ANSWER_A", "ANSWER_B") if not any(map(str.isdigit, shown[name]))]
-        if gullible and empty:
-            return {"winner": empty[0][-1]}
-        return larger(shown)
+        return {"winner": empty[0][-1]} if empty else larger(shown)
 
-    async with scripted(otherwise=judging(verdict)) as server:
-        scorer = pairwise(server, canaries_every=2)
+    async with asking(pairwise, otherwise=judging(verdict), canaries_every=2) as (server, scorer):
         found = await scorer.score([sample("1"), sample("2")])
         await scorer.canaries.idle()
         assert [each.value for each in found] == [0.0, 1.0]
         rivals = [set(blocks(request).values()) for request in server.requests]
         assert {"1+2=", ":", "2"} in rivals
-        assert (scorer.alarm is not None) == gullible
-        await scorer.close()
+        assert scorer.alarm is not None

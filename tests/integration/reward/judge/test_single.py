@@ -9,31 +9,23 @@ from headrace.services.reward.endpoint import client
 from headrace.services.reward.judge.canaries import MASTER_KEYS
 from headrace.services.reward.judge.untrusted import neutral
 from headrace.services.reward.scorer import ScorerDownError
-from tests.integration.reward.endpoint.scripted import Answer, after, answer, hang, ok, raw, scripted
+from tests.integration.reward.endpoint.scripted import Answer, after, answer, asking, hang, ok, scripted
 from tests.integration.reward.judge.chat import blocks, grades, judge, judging, said, sample
-from tests.unit.services.reward.judge.corpus import CORPUS
 from tests.waiting import until_async
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_PAUSE_S", 0.01)
-
-
 async def test_grades_are_mapped_to_the_unit_interval_in_order() -> None:
-    async with scripted(otherwise=judging(lambda shown: {"score": int(shown["ANSWER"])})) as server:
-        scorer = judge(server)
+    async with asking(judge, otherwise=judging(lambda shown: {"score": int(shown["ANSWER"])})) as (_, scorer):
         await scorer.load()
         found = await scorer.score([sample(str(grade)) for grade in (10, 1, 4)])
         assert [verdict.value for verdict in found] == [1.0, 0.0, pytest.approx(1 / 3)]
         assert (scorer.low, scorer.high) == (0.0, 1.0)
         assert found[0].reason == "10 of 1..10: because"
-        await scorer.close()
 
 
 async def test_the_request_is_a_chat_completion_with_the_verdicts_schema() -> None:
-    async with scripted(otherwise=lambda _: grades(3)) as server:
-        scorer = judge(server, extra_body={"seed": 1}, reference="gold")
+    options = {"extra_body": {"seed": 1}, "reference": "gold"}
+    async with asking(judge, otherwise=lambda _: grades(3), **options) as (server, scorer):
         await scorer.score([sample("three", gold=3, answer="hidden")])
         body = server.requests[0].body
         assert server.requests[0].path == "/v1/chat/completions"
@@ -46,137 +38,87 @@ async def test_the_request_is_a_chat_completion_with_the_verdicts_schema() -> No
         assert blocks(server.requests[1]) == {"PROMPT": "1+2=", "ANSWER": "three"}
         keys = {request.body["messages"][1]["content"].split()[6] for request in server.requests}
         assert len(keys) == 2
-        await scorer.close()
 
 
-async def test_a_prompt_of_messages_is_shown_without_the_templates_signs() -> None:
+async def test_a_prompt_of_messages_is_shown_without_the_templates_tokens() -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"text": "1+2="}]}]
-    async with scripted(otherwise=lambda _: grades(3)) as server:
-        scorer = judge(server)
+    async with asking(judge, otherwise=lambda _: grades(3)) as (server, scorer):
         await scorer.score([sample("3", prompt="<|im_start|>user\n1+2=<|im_end|>", prompt_messages=messages)])
         assert blocks(server.requests[0])["PROMPT"] == 'system:\nBe brief.\n\nuser:\n[{"text": "1+2="}]'
-        await scorer.close()
 
 
-@pytest.mark.parametrize("form", ["json_object", "off"])
-async def test_servers_without_schemas_are_asked_otherwise_and_read_as_strictly(form: str) -> None:
-    async with scripted(otherwise=lambda _: said('{"reasoning": "x", "score": 7} good?')) as server:
-        scorer = judge(server, response_format=form)
-        (found,) = await scorer.score([sample("x")])
-        assert found.value is None and found.failed
-        assert server.requests[0].body.get("response_format") == ({"type": form} if form != "off" else None)
-        await scorer.close()
-
-
-async def test_nothing_of_the_corpus_reaches_the_judge_outside_of_its_block() -> None:
-    async with scripted(otherwise=lambda _: grades(1)) as server:
-        scorer = judge(server, block_chars=50_000)
-        await scorer.score([sample(text, prompt=text, answer=text) for text in CORPUS])
-        shown = [blocks(request) for request in server.requests]
-        assert all(each.keys() == {"PROMPT", "REFERENCE", "ANSWER"} for each in shown)
-        found = sorted(each["ANSWER"] for each in shown)
-        assert found == sorted(neutral(text) for text in CORPUS)
-        await scorer.close()
+async def test_a_server_without_schemas_is_asked_for_an_object_or_for_nothing() -> None:
+    for form, expected in (("json_object", {"type": "json_object"}), ("off", None)):
+        async with asking(judge, otherwise=lambda _: grades(3), response_format=form) as (server, scorer):
+            await scorer.score([sample("x")])
+            assert server.requests[0].body.get("response_format") == expected
 
 
 BAD = [
-    said("I'd give it 9 out of 10."),
     said('{"reasoning": "x", "score": 11}'),
     said('{"reasoning": "x", "score": 9}', finish="length"),
-    said('```json\n{"reasoning": "x", "score": 9}\n```'),
     ok({"choices": []}),
     ok({"choices": [{"message": {"content": None, "refusal": "no"}}]}),
     ok({"choices": [{"message": {"content": "{}"}}] * 2}),
     ok([]),
-    ok({"error": "overloaded"}),
-    ok("10"),
 ]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
 async def test_a_malformed_verdict_is_asked_again_and_then_abstains(bad: Answer) -> None:
-    async with scripted(bad, otherwise=lambda _: grades(10)) as server:
-        scorer = judge(server)
+    async with asking(judge, bad, otherwise=lambda _: grades(10)) as (server, scorer):
         (found,) = await scorer.score([sample("x")])
         assert found.value == 1.0 and len(server.requests) == 2
-        await scorer.close()
-    async with scripted(otherwise=lambda _: bad) as server:
-        scorer = judge(server)
+    async with asking(judge, otherwise=lambda _: bad) as (server, scorer):
         (found,) = await scorer.score([sample("x")])
         assert found.value is None and found.failed and "malformed verdict, asked 2 times" in found.reason
         assert len(server.requests) == 2
-        await scorer.close()
 
 
-FAULTS: dict[str, Answer] = {
-    "500": answer(500),
-    "429": answer(429, b"{}", "Retry-After: 3600"),
-    "hang": hang(),
-    "truncated": raw(b'HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"choices": '),
-    "no json": answer(200, b'{"choices": '),
-    "10 MB": answer(200, b'"' + b"x" * (10 << 20) + b'"'),
-    "400": answer(400, b"context length"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_an_endpoint_that_fails_abstains_after_bounded_tries_by_the_deadline(fault: str) -> None:
-    async with scripted(otherwise=lambda _: FAULTS[fault]) as server:
-        scorer = judge(server, deadline_s=1.0)
-        found = await scorer.score([sample("x"), sample("y")])
-        assert [verdict.value for verdict in found] == [None, None]
-        assert all(verdict.failed and verdict.reason for verdict in found)
-        # What would take longer than the deadline is not tried again: it was the deadline that ended it.
-        assert fault not in ("hang", "429") or all("(1 try)" in verdict.reason for verdict in found)
-        assert len(server.requests) <= 6
-        assert scorer.cost.answers == 0
-        await scorer.close()
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-async def test_an_endpoint_that_serves_nobody_is_down(status: int) -> None:
-    async with scripted(otherwise=lambda _: answer(status)) as server:
-        scorer = judge(server)
-        with pytest.raises(ScorerDownError, match=str(status)):
+async def test_an_endpoint_that_serves_nobody_is_down_and_one_that_refuses_a_request_fails_its_sample() -> None:
+    async with asking(judge, answer(400, b"context length"), otherwise=lambda _: answer(401)) as (_, scorer):
+        (found,) = await scorer.score([sample("x")])
+        assert found.failed and "context length" in found.reason and scorer.cost.answers == 0
+        with pytest.raises(ScorerDownError, match="401"):
             await scorer.score([sample("x"), sample("y")])
-        await scorer.close()
 
 
 async def test_the_median_of_the_votes_counts_and_needs_more_than_half() -> None:
-    bad = said("no")
-    async with scripted(grades(10), grades(2), grades(4)) as server:
-        scorer = judge(server, votes=3, temperature=0.7, concurrency=1)
+    options = {"temperature": 0.7, "concurrency": 1, "reasks": 0}
+    async with asking(judge, grades(10), grades(2), grades(4), votes=3, **options) as (_, scorer):
         (found,) = await scorer.score([sample("x")])
         assert found.value == pytest.approx(3 / 9) and found.parts == {"votes": 3.0}
-        await scorer.close()
-    async with scripted(bad, grades(2), bad, grades(4), otherwise=lambda _: grades(6)) as server:
-        scorer = judge(server, votes=4, temperature=0.7, concurrency=1, reasks=0)
-        (half,) = await scorer.score([sample("x")])
-        assert half.value is None and half.failed
-        await scorer.close()
+    half = (said("no"), grades(2), said("no"), grades(4))
+    async with asking(judge, *half, otherwise=lambda _: grades(6), votes=4, **options) as (_, scorer):
+        (found,) = await scorer.score([sample("x")])
+        assert found.value is None and found.failed
 
 
-@pytest.mark.parametrize("votes", [1, 9])
-async def test_a_hanging_judge_ends_a_group_by_its_deadline_whatever_the_votes(votes: int) -> None:
-    async with scripted(otherwise=lambda _: hang()) as server:
-        scorer = judge(server, votes=votes, temperature=1.0, concurrency=2, deadline_s=0.9, attempt_s=0.9)
+async def test_a_hanging_judge_ends_a_group_by_its_deadline() -> None:
+    async with asking(
+        judge, otherwise=lambda _: hang(), votes=9, temperature=1.0, concurrency=2, deadline_s=0.9, attempt_s=0.9
+    ) as (server, scorer):
         found = await scorer.score([sample(str(number)) for number in range(12)])
         assert all(verdict.failed and "no answer in time (1 try)" in verdict.reason for verdict in found)
         assert len(server.requests) <= 6
-        await scorer.close()
 
 
-async def test_every_answered_request_is_paid_once_whatever_became_of_it() -> None:
+async def test_every_answered_request_is_counted_once_in_the_cost() -> None:
     script = [answer(500), grades(3), said("malformed"), grades(4), answer(429), said("bad"), said("bad")]
-    async with scripted(*script, otherwise=lambda _: said('{"score": 1}', usage={"prompt_tokens": True})) as server:
-        scorer = judge(server, concurrency=1, price_in=2.0, price_out=8.0)
+    async with asking(
+        judge,
+        *script,
+        otherwise=lambda _: said('{"score": 1}', usage={"prompt_tokens": True}),
+        concurrency=1,
+        price_in=2.0,
+        price_out=8.0,
+    ) as (_, scorer):
         await scorer.score([sample("a"), sample("b"), sample("c")])
         cost = scorer.cost
         assert (cost.answers, cost.tokens_in, cost.tokens_out) == (5, 500, 50)
         assert cost.money == pytest.approx((500 * 2 + 50 * 8) / 1e6)
         await scorer.score([sample("d")])
         assert (cost.answers, cost.unmetered, cost.tokens_in) == (7, 2, 500)
-        await scorer.close()
 
 
 def gullible(shown: dict[str, str]) -> dict[str, int]:
@@ -190,38 +132,25 @@ def honest(shown: dict[str, str]) -> dict[str, int]:
     return {"score": 10 if shown["ANSWER"].strip() == "3" else 1}
 
 
-async def run_canaries(verdict: Any) -> tuple[Any, list[float | None]]:
-    async with scripted(otherwise=judging(verdict)) as server:
-        scorer = judge(server, canaries_every=2)
-        values = []
+@pytest.mark.parametrize("verdict", [gullible, honest])
+async def test_canaries_alarm_on_a_gullible_judge_alone_and_change_no_score(verdict: Any) -> None:
+    alarms = client.metrics.CANARY_ALARMS.labels("judge")
+    before = alarms._value.get()
+    async with asking(judge, otherwise=judging(verdict), canaries_every=2) as (server, scorer):
         for _ in range(2 * len(MASTER_KEYS)):
-            values += [each.value for each in await scorer.score([sample("3", answer="3")])]
+            assert [each.value for each in await scorer.score([sample("3", answer="3")])] == [1.0]
             await scorer.canaries.idle()
-        shown = [blocks(request)["ANSWER"] for request in server.requests]
-        await scorer.close()
-        keys = [text for text in shown if text != "3"]
+        keys = [text for request in server.requests if (text := blocks(request)["ANSWER"]) != "3"]
         assert keys == [neutral(key) for key in MASTER_KEYS]
         assert all(blocks(request)["REFERENCE"] == "3" for request in server.requests)
-        return scorer, values
+    if verdict is honest:
+        assert alarms._value.get() == before and scorer.alarm is None
+    else:
+        assert alarms._value.get() == before + len(MASTER_KEYS)
+        assert "10 of its last 10 canaries earned reward" in scorer.alarm and "'Respuesta'" in scorer.alarm
 
 
-async def test_canaries_alarm_on_a_gullible_judge_and_change_no_score() -> None:
-    alarms = client.metrics.CANARY_ALARMS.labels("judge")
-    before = alarms._value.get()
-    scorer, values = await run_canaries(gullible)
-    assert alarms._value.get() == before + len(MASTER_KEYS)
-    assert "10 of its last 10 canaries earned reward" in scorer.alarm and "'Respuesta'" in scorer.alarm
-    assert values == [1.0] * 2 * len(MASTER_KEYS)
-
-
-async def test_canaries_stay_silent_on_an_honest_judge() -> None:
-    alarms = client.metrics.CANARY_ALARMS.labels("judge")
-    before = alarms._value.get()
-    scorer, _ = await run_canaries(honest)
-    assert alarms._value.get() == before and scorer.alarm is None
-
-
-async def test_a_canary_keeps_nobody_waiting_and_only_one_is_out() -> None:
+async def test_a_canary_delays_no_sample_and_only_one_is_in_flight() -> None:
     def reply(request: Any) -> Answer:
         return grades(10) if blocks(request)["ANSWER"] == "3" else after(3600, grades(10))
 

@@ -36,7 +36,7 @@ async def test_every_answer_key_of_the_repository_is_right_for_itself() -> None:
     assert not wrong
 
 
-async def test_answers_that_are_not_worked_out_are_wrong_told_and_counted() -> None:
+async def test_answers_that_are_not_worked_out_are_wrong_with_a_reason_and_counted() -> None:
     def counted(kind: str) -> float:
         return REGISTRY.get_sample_value("headrace_reward_math_refused_total", {"scorer": "math", "kind": kind}) or 0.0
 

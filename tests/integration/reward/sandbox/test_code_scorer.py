@@ -17,7 +17,6 @@ DOUBLE = {"inputs": ["1\n", "2\n", "3\n", "4\n"], "outputs": ["2\n", "4\n", "6\n
 RIGHT = "print(int(input()) * 2)"
 HALF = "n = int(input())\nprint(n * 2 if n < 3 else 0)"
 FRACTIONS = "from fractions import Fraction\ndef f(n): return (k for k in (2, 1)) if n < 2 else Fraction(1, n)"
-FIB_500 = 139423224561697880139724382870407283950070256587697307264108962948325571622863290691557658876222521294125
 CONTEXT = Context(component="code", processes=2)
 
 
@@ -29,6 +28,7 @@ async def test_a_group_is_judged_each_by_its_own_program(bench: Bench) -> None:
     group = [sample(source, DOUBLE) for source in (RIGHT, HALF, "", "print(", "1 / 0", "import sys\nsys.exit(2)")]
     verdicts = await scorer(bench).score(group)
     assert [verdict.value for verdict in verdicts] == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert (verdicts[1].parts, verdicts[0].parts) == ({"passed": 2.0, "tests": 4.0}, {"passed": 4.0, "tests": 4.0})
     assert [verdict.reason.partition(": ")[2] for verdict in verdicts[1:]] == [
         "another answer",
         "",
@@ -36,27 +36,6 @@ async def test_a_group_is_judged_each_by_its_own_program(bench: Bench) -> None:
         "ZeroDivisionError: division by zero",
         "exit status 2",
     ]
-    assert verdicts[0].parts == {"passed": 4.0, "tests": 4.0}
-
-
-async def test_exact_integers_computed_in_floating_point_are_wrong(bench: Bench) -> None:
-    binet = "def fib(n): return round((((1 + 5**0.5) / 2) ** n - ((1 - 5**0.5) / 2) ** n) / 5**0.5)"
-    exact = "def fib(n):\n  a, b = 0, 1\n  for _ in range(n): a, b = b, a + b\n  return a"
-    tests = {"inputs": [[10], [90], [500]], "outputs": [[55], [2880067194370816120], [FIB_500]], "fn_name": "fib"}
-    group = [sample(source, tests) for source in (exact, binet, binet.replace("round", "float"), "fib = float")]
-    assert [verdict.value for verdict in await scorer(bench).score(group)] == [1.0, 0.0, 0.0, 0.0]
-    asserts = ["assert fib(90) == 2880067194370816120", "assert fib(3) == 2"]
-    values = [(await scorer(bench).score([sample(source, asserts)]))[0].value for source in (exact, binet)]
-    assert values == [1.0, 0.0]
-    (real,) = await scorer(bench).score([sample("def half(n): return n / 2", ["assert half(6) == 3"])])
-    assert real.value == 1.0
-
-
-async def test_with_partial_the_score_is_the_share_of_tests_passed(bench: Bench) -> None:
-    (verdict,) = await scorer(bench, partial=True).score([sample(HALF, DOUBLE)])
-    assert (verdict.value, verdict.parts) == (0.5, {"passed": 2.0, "tests": 4.0})
-    (verdict,) = await scorer(bench).score([sample(HALF, DOUBLE)])
-    assert (verdict.value, verdict.parts["passed"]) == (0.0, 2.0)
 
 
 async def test_a_test_over_its_time_is_the_last_and_the_rest_counts_as_failed(bench: Bench) -> None:
@@ -70,13 +49,6 @@ async def test_a_test_over_its_time_is_the_last_and_the_rest_counts_as_failed(be
     ("tests", "source"),
     [
         (json.dumps(DOUBLE), RIGHT),
-        ([{"input": "1", "output": "2"}, {"input": "2", "output": "4"}], RIGHT),
-        ({"fn_name": "double", "inputs": [[1], [2]], "outputs": [[2], [4]]}, "def double(n): return 2 * n"),
-        (
-            {"fn_name": "double", "inputs": [[1]], "outputs": [2]},
-            "class Solution:\n  def double(self, n): return 2 * n",
-        ),
-        (["assert double(1) == 2", "assert double(2) == 4"], "def double(n): return 2 * n"),
         (
             [{"input": "1", "output": "2", "testtype": "functional", "metadata": {"func_name": "double"}}],
             "class Solution:\n  def double(self, n: Optional[int]): return 2 * n",
@@ -89,7 +61,7 @@ async def test_the_usual_forms_of_tests_are_run(bench: Bench, tests: object, sou
     assert verdict.value == 1.0, verdict.reason
 
 
-async def test_a_broken_row_is_a_failure_and_known_before_the_run(bench: Bench) -> None:
+async def test_a_broken_row_is_a_failure_that_a_dry_run_finds(bench: Bench) -> None:
     code = scorer(bench)
     (verdict,) = await code.score([sample(RIGHT, {"inputs": ["1"], "outputs": []})])
     assert (verdict.value, verdict.failed) == (None, True)
@@ -100,7 +72,7 @@ async def test_a_broken_row_is_a_failure_and_known_before_the_run(bench: Bench) 
     assert code.problem({"reward_model": {"ground_truth": json.dumps(DOUBLE)}}) is None
 
 
-async def test_slow_programs_do_not_escape_their_zero_and_take_nothing_of_others(bench: Bench) -> None:
+async def test_slow_programs_score_0_and_do_not_delay_the_others(bench: Bench) -> None:
     context = Context(component="code", timeout_s=0.7, processes=2)
     slow = "import time\ntime.sleep(0.4)\nprint(int(input()) * 2)"
     group = [*[sample("while True: pass", DOUBLE)] * 3, *[sample(slow, DOUBLE)] * 3, sample(RIGHT, DOUBLE)]
@@ -108,7 +80,7 @@ async def test_slow_programs_do_not_escape_their_zero_and_take_nothing_of_others
     assert [(verdict.value, verdict.failed) for verdict in verdicts] == [(0.0, False)] * 6 + [(1.0, False)]
 
 
-async def test_what_the_machine_never_gets_to_is_a_failure_and_no_zero(bench: Bench) -> None:
+async def test_a_program_that_the_machine_had_no_time_for_is_a_failure_and_not_a_zero(bench: Bench) -> None:
     code = scorer(bench)
     # Many times what one test of the first takes, and far less than the others need.
     code._longest_s = 0.5
@@ -174,7 +146,6 @@ def over_there(url: str, **options: object) -> CodeScorer:
     [
         (DOUBLE, RIGHT, 1.0),
         (DOUBLE, HALF, 0.5),
-        (DOUBLE, "1 / 0", 0.0),
         (DOUBLE, "while True: pass", 0.0),
         (DOUBLE, "import ctypes\nctypes.string_at(0)", 0.0),
         (
@@ -188,9 +159,7 @@ def over_there(url: str, **options: object) -> CodeScorer:
             "class E(int):\n    def __eq__(self, o): return True\ndef f(n): return E(5)",
             0.0,
         ),
-        ({"fn_name": "f", "inputs": [[1]], "outputs": [2]}, "def f(n): return f", 0.0),
         ({"fn_name": "f", "inputs": [[2]], "outputs": [[1, 2]]}, "def f(n): return deque(range(1, n + 1))", 1.0),
-        ({"fn_name": "deque", "inputs": [[]], "outputs": [[[]]]}, "def f(n): return deque", 0.0),
         (DOUBLE, "print('\\0' * 3_000_000)", 0.0),
     ],
 )
@@ -213,14 +182,12 @@ async def test_a_sandboxfusion_service_judges_the_same(bench: Bench, tests: obje
     "said",
     [
         ok({"status": "SandboxError", "message": "no room", "run_result": None}),
-        ok({"status": "Success", "message": "", "run_result": {"status": "Error"}}),
         ok({"status": "Success", "message": "", "run_result": {"status": "Finished", "return_code": "0"}}),
         ok(["Success"]),
-        ok({}),
         answer(422, b'{"detail": "no"}'),
     ],
 )
-async def test_a_service_that_fails_is_a_failure_and_no_zero(said: Answer) -> None:
+async def test_a_service_that_fails_is_a_failure_and_not_a_zero(said: Answer) -> None:
     async with scripted(otherwise=lambda request: said) as server:
         code = over_there(server.url, retries=0)
         (verdict,) = await code.score([sample(RIGHT, DOUBLE)])

@@ -1,27 +1,21 @@
 """JSON of the wanted shape scores 1; nothing is fetched, no pattern hangs, no broken schema becomes a zero."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.scorer import Sample, Scorer, Verdict
+from tests.reward_scorers import loaded_scorer
 
 PERSON = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 
 
-@asynccontextmanager
-async def a_scorer(options: dict[str, Any] | None = None) -> AsyncIterator[Scorer]:
-    scorer = build_scorer("json_schema", options or {"schema": PERSON}, Context(component="shape"))
-    await scorer.load()
-    try:
-        yield scorer
-    finally:
-        await scorer.close()
+def a_scorer(options: dict[str, Any] | None = None) -> AbstractAsyncContextManager[Scorer]:
+    return loaded_scorer("json_schema", options or {"schema": PERSON})
 
 
 async def verdicts(texts: Sequence[str], options: dict[str, Any] | None = None, **columns: Any) -> Sequence[Verdict]:
@@ -65,28 +59,27 @@ async def test_the_completion_or_its_last_block_is_held_against_the_schema() -> 
         assert verdict.parts == {"parses": parses, "validates": validates}, text[:40]
 
 
-async def test_a_schema_comes_from_a_file_or_from_the_row(tmp_path: Path) -> None:
+async def test_a_schema_comes_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "person.json"
     file.write_text(json.dumps(PERSON))
     assert (await verdict('{"name": "Ada"}', {"file": str(file)})).value == 1.0
-    for of_row in (PERSON, json.dumps(PERSON)):
-        assert (await verdict('{"name": "Ada"}', {"column": "shape"}, shape=of_row)).value == 1.0
-        assert (await verdict("{}", {"column": "shape"}, shape=of_row)).value == 0.0
 
 
-@pytest.mark.parametrize("of_row", [{"type": "strin"}, "{", 3, None])
-async def test_a_row_with_a_broken_schema_is_a_failure_and_found_before(of_row: Any) -> None:
-    assert (await verdict("{}", {"column": "shape"}, shape=of_row)).failed
-    scorer = build_scorer("json_schema", {"column": "shape"}, Context(component="shape"))
-    assert scorer.problem({"shape": of_row})
-    assert "no column 'shape'" in str(scorer.problem({}))
+async def test_a_schema_comes_from_the_row_whose_failure_it_is_if_it_is_broken() -> None:
+    async with a_scorer({"column": "shape"}) as scorer:
 
+        async def score(text: str, shape: Any) -> Verdict:
+            return (await scorer.score([Sample(prompt="", completion=text, columns={"shape": shape})]))[0]
 
-@pytest.mark.parametrize("target", ["http://127.0.0.1:9/schema.json", "file:///etc/passwd", "other.json"])
-async def test_a_reference_out_of_the_schema_is_never_followed(target: str) -> None:
-    found = await verdict("{}", {"schema": {"$ref": target}})
-    assert found.failed
-    assert "nothing is fetched" in found.reason
+        for of_row in (PERSON, json.dumps(PERSON)):
+            assert [(await score(text, of_row)).value for text in ('{"name": "Ada"}', "{}")] == [1.0, 0.0]
+        for broken in ({"type": "strin"}, "{", 3, None):
+            assert (await score("{}", broken)).failed and scorer.problem({"shape": broken})
+        assert "no column 'shape'" in str(scorer.problem({}))
+        # A reference out of the schema is never followed.
+        for target in ("http://127.0.0.1:9/schema.json", "file:///etc/passwd", "other.json"):
+            found = await score("{}", {"$ref": target})
+            assert found.failed and "nothing is fetched" in found.reason
 
 
 async def test_references_into_the_schema_work_from_every_draft() -> None:
@@ -95,8 +88,8 @@ async def test_references_into_the_schema_work_from_every_draft() -> None:
         "type": "object",
         "properties": {"next": {"$ref": "#"}, "value": {"type": "integer"}},
     }
-    assert (await verdict('{"next": {"next": {"value": 1}}}', {"schema": tree})).value == 1.0
-    assert (await verdict('{"next": {"next": {"value": "1"}}}', {"schema": tree})).value == 0.0
+    texts = ('{"next": {"next": {"value": 1}}}', '{"next": {"next": {"value": "1"}}}')
+    assert [one.value for one in await verdicts(texts, {"schema": tree})] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,17 @@
 """What users' functions get of an episode, in real workers: all of its messages, in the form of each library."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headrace.services.reward.http_api import ScoreSample, sample_of
-from headrace.services.reward.rubric.samples import samples_of
-from headrace.services.reward.scorer import Context, Sample, Scorer
-from headrace.services.reward.scorers.registry import build_scorer
+import numpy as np
+import pytest
+
+from headrace.services.reward.scorer import Sample, Scorer
 from headrace.wire.contracts import Segment
-from tests import builders
+from tests.reward_scorers import loaded_scorer, played_sample
 
 CALL = '<tool_call>{"name": "find", "arguments": {"who": "Ada"}}</tool_call>'
 MESSAGES = [
@@ -44,10 +43,6 @@ SAID = [
 ]
 FUNCTIONS = f"""
 ASKED, SAID = {ASKED!r}, {SAID!r}
-
-def of_trl(prompts, completions, completion_ids, **kwargs):
-    assert prompts == [ASKED] and completions == [SAID], (prompts, completions)
-    return [float(len(completion_ids[0]))]
 
 def plain(completion, messages, **columns):
     assert messages == ASKED + SAID, messages
@@ -82,14 +77,6 @@ class FindTask(vf.Task[FindData]):
         found = [one.token_ids for one in trace.nodes], [one.mask for one in trace.nodes]
         assert found == (self.data.ids, self.data.masks), found
         return 1.0
-
-    @vf.metric
-    async def turns(self, trace) -> float:
-        return float(trace.num_turns)
-
-    @vf.metric
-    async def sampled(self, trace) -> float:
-        return float(trace.num_output_tokens)
 
     @vf.metric
     async def read(self, trace) -> float:
@@ -134,34 +121,17 @@ def like_trl(prompts, completions, completion_ids, answer, **kwargs):
 
 def played(messages: object = MESSAGES, *, segments: tuple[Segment, ...] = (), **columns: Any) -> Sample:
     """Three turns: of one, one and two sampled tokens; the last one in a segment of its own unless others are given."""
-    group = builders.played_group()
-    episode = group.rollouts[0].episode
-    assert episode is not None
-    episode = replace(episode, messages_json=json.dumps(messages), segments=segments or episode.segments)
-    rollout = replace(group.rollouts[0], text="In 1815.", episode=episode)
-    prompt = replace(group.prompt, columns=columns)
-    return samples_of(replace(group, prompt=prompt, rollouts=(rollout, group.rollouts[1])), "g")[0]
+    changes: dict[str, Any] = {"segments": segments} if segments else {}
+    sample = played_sample(messages_json=json.dumps(messages), **changes)
+    return replace(sample, completion="In 1815.", columns=columns)
 
 
-@asynccontextmanager
-async def loaded(folder: Path, name: str) -> AsyncIterator[Scorer]:
+def loaded(folder: Path, name: str) -> AbstractAsyncContextManager[Scorer]:
     (folder / "of_episodes.py").write_text(FUNCTIONS + LIKE_TRL)
-    (folder / "find_env.py").write_text(TASKSET)
-    scorer = build_scorer(name, {}, Context(component="mine", timeout_s=60.0, user_path=folder))
-    try:
-        await scorer.load()
-        yield scorer
-    finally:
-        await scorer.close()
+    return loaded_scorer(name, timeout_s=60.0, user_path=folder)
 
 
-async def test_a_function_of_trl_gets_messages_with_calls_and_results(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "trl:of_episodes:of_trl") as scorer:
-        (found,) = await scorer.score([played()])
-        assert found.value == 5.0, found.reason
-
-
-async def test_a_function_of_trl_gets_what_trl_itself_gives_it(tmp_path: Path) -> None:
+async def test_a_trl_function_gets_what_trl_itself_gives_it(tmp_path: Path) -> None:
     calls = ({"name": "find", "arguments": {"who": who}} for who in ("Ada", "Eve"))
     record: list[dict[str, object]] = [{**one} for one in ASKED]
     for turn, text in enumerate(TRL_SAID):
@@ -175,21 +145,6 @@ async def test_a_function_of_trl_gets_what_trl_itself_gives_it(tmp_path: Path) -
         assert [one.value for one in found] == [1.0, 0.5], found[0].reason
 
 
-async def test_a_conversation_over_http_is_the_same_episode(tmp_path: Path) -> None:
-    """There calls have OpenAI's form, with arguments as text."""
-    said = json.loads(json.dumps(SAID))
-    said[0]["tool_calls"] = [
-        {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"who": "Ada"}'}}
-    ]
-    said[1]["tool_call_id"] = "c1"
-    sample = sample_of(ScoreSample.model_validate({"prompt": ASKED, "completion": said}))
-    assert sample.completion == "In 1815." and sample.columns == {"prompt_messages": ASKED}
-    assert sample.text is not None and f"assistant:\n  I look it up.\n  {CALL}\n" in sample.text
-    async with loaded(tmp_path, "of_episodes:plain") as scorer:
-        (found,) = await scorer.score([replace(sample, columns={})])
-        assert found.value == 1.0, found.reason
-
-
 async def test_a_function_that_names_messages_gets_all_of_them(tmp_path: Path) -> None:
     async with loaded(tmp_path, "of_episodes:plain") as scorer:
         assert scorer.problem({}) is None
@@ -198,3 +153,23 @@ async def test_a_function_that_names_messages_gets_all_of_them(tmp_path: Path) -
     async with loaded(tmp_path, "of_episodes:column") as scorer:
         (found,) = await scorer.score([Sample(prompt="1+1=", completion="2", columns={"messages": "mine"})])
         assert found.value == 1.0, "a column of the data comes first"
+
+
+def test_a_verifiers_taskset_scores_the_whole_trace_of_an_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed")
+    from headrace.services.reward.user.verifiers import _job, serve
+
+    (tmp_path / "find_env.py").write_text(TASKSET)
+    monkeypatch.syspath_prepend(tmp_path)
+    # In one segment the nodes' ids, joined, are what the engine saw; in several they are the sampled ones alone.
+    one = (Segment(start=0, context_ids=np.array([5, 6], np.int32)),)
+    whole: dict[str, Any] = {"ids": [[], [], [5, 6, 3], [], [9, 4], [], [5, 1]]}
+    whole |= {"masks": [[], [], [False, False, True], [], [False, True], [], [True, True]]}
+    parts: dict[str, Any] = {"ids": [[], [], [3], [], [4], [], [5, 1]]}
+    parts |= {"masks": [[], [], [True], [], [True], [], [True, True]]}
+    answer = serve("find_env", "", {})
+    for sample, read in ((played(segments=one, **whole), 2 + 4 + 5), (played(**parts), 2 + 4 + 3)):
+        found = answer(_job(sample))  # type: ignore[arg-type]
+        assert found == {"value": 1.0, "parts": {"used": 1.0, "exact": 1.0, "read": float(read)}}

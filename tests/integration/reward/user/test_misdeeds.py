@@ -5,16 +5,15 @@ the same worker, or the one in its place, scores others.
 """
 
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
-from headrace.services.reward.scorer import Context, Scorer
-from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.scorer import Scorer
 from tests.integration.reward.user.test_user_scorers import samples
 from tests.leftovers import left_running
+from tests.reward_scorers import loaded_scorer
 from tests.waiting import until_async
 
 WORTH = 0.25
@@ -128,16 +127,10 @@ ENDS = {
 HARMLESS = ("answer_twice", "leave_a_child", "leave_a_thread", "shout", "move", "mute", "be_deaf")
 
 
-@asynccontextmanager
-async def loaded(folder: Path) -> AsyncIterator[Scorer]:
+def loaded(folder: Path) -> AbstractAsyncContextManager[Scorer]:
     """The function in one worker: what comes after a misdeed comes to the same process, or to its successor."""
     (folder / "misdeeds.py").write_text(MODULE)
-    scorer = build_scorer("misdeeds:score", {}, Context(component="mine", timeout_s=4.0, processes=1, user_path=folder))
-    try:
-        await scorer.load()
-        yield scorer
-    finally:
-        await scorer.close()
+    return loaded_scorer("misdeeds:score", timeout_s=4.0, processes=1, user_path=folder)
 
 
 @pytest.fixture

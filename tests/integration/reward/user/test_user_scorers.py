@@ -1,20 +1,23 @@
 """Users' functions in real workers: whatever one does, it is its own samples' failure, and never a zero."""
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import tomllib
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.rubric.rubrics import Rubrics, context_of
+from headrace.services.reward.scorer import Sample, Scorer, Verdict
+from headrace.services.reward.settings import RewardTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.users_code import Bug
 from tests.integration.reward.endpoint.scripted import answer, scripted
+from tests.reward_scorers import loaded_scorer
 
+DOCS = Path(__file__).parents[4] / "docs" / "rewards.md"
 RAISE = '        raise ValueError("it does not like this")'
 MODULE = """
 import math, os, sys, time
@@ -77,18 +80,9 @@ async def asked(completion, port):
 """
 
 
-@asynccontextmanager
-async def loaded(
-    folder: Path, name: str, timeout_s: float = 20.0, processes: int = 1, **options: Any
-) -> AsyncIterator[Scorer]:
+def loaded(folder: Path, name: str, timeout_s: float = 20.0, **options: Any) -> AbstractAsyncContextManager[Scorer]:
     (folder / "mine.py").write_text(MODULE)
-    context = Context(component="mine", timeout_s=timeout_s, processes=processes, user_path=folder)
-    scorer = build_scorer(name, options, context)
-    try:
-        await scorer.load()
-        yield scorer
-    finally:
-        await scorer.close()
+    return loaded_scorer(name, options, timeout_s=timeout_s, processes=1, user_path=folder)
 
 
 def samples(*texts: str, group: str = "g", **columns: Any) -> list[Sample]:
@@ -102,21 +96,17 @@ def values(verdicts: Any) -> list[float | None]:
 
 async def test_a_plain_function_scores_and_its_misdeeds_are_failures_of_single_samples(tmp_path: Path) -> None:
     async with loaded(tmp_path, "mine:act", timeout_s=2.0) as scorer:
-        texts = ["fine", "die", "raise", "print", "mutate", "exit", "none", "fine", "hang"]
+        texts = ["hang", "fine", "die", "raise", "print", "mutate", "exit", "none", "fine"]
         found = list(await scorer.score(samples(*texts, list=[1])))
-        assert values(found) == [0.25, None, None, 0.25, 0.25, None, None, 0.25, None]
+        assert values(found) == [None, 0.25, None, None, 0.25, 0.25, None, None, 0.25]
         failed = [text for text, one in zip(texts, found, strict=True) if one.failed]
-        assert failed == ["die", "raise", "exit", "none", "hang"]
-        assert "it does not like this" in found[2].reason and "no answer within 2 s" in found[8].reason
+        assert failed == ["hang", "die", "raise", "exit", "none"] and "no answer within 2 s" in found[0].reason
+        place = f"{tmp_path}/mine.py:{1 + MODULE.splitlines().index(RAISE)}"
+        assert found[3] == Verdict.failure(f"ValueError: it does not like this ({place})", Bug("ValueError", place))
+        assert found[3].bug is not None and RAISE.strip() in found[3].bug.trace and "Traceback" in found[3].bug.trace
         odd = list(await scorer.score(samples("nan", "text", "huge")))
         assert math.isnan(odd[0].value or 0) and values(odd)[1:] == ["1.0", 1e9]
         assert len(scorer.version) == 12
-
-
-async def test_one_hanging_call_leaves_its_group_the_other_scores(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "mine:act", timeout_s=2.0, processes=2) as scorer:
-        found = await scorer.score(samples("hang", *["fine"] * 8))
-        assert values(found) == [None, *[0.25] * 8]
 
 
 async def test_a_dry_run_finds_a_plain_function_that_does_not_take_the_columns(tmp_path: Path) -> None:
@@ -138,10 +128,6 @@ async def test_a_trl_function_scores_a_group_in_one_call(tmp_path: Path) -> None
         found = list(await scorer.score(several))
         assert values(found) == [None, None, 1.0]
         assert found[0].failed and "1 scores for 2 completions" in found[0].reason
-
-
-async def test_a_trl_function_gets_messages_where_the_prompt_was_messages(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "trl:mine:group") as scorer:
         chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "1+1="}]
         assert values(await scorer.score(samples("2", answer="2", prompt_messages=chat))) == [1.2]
 
@@ -183,16 +169,28 @@ async def test_an_async_function_may_keep_a_client_with_open_connections(tmp_pat
         assert values(found) == [1.0, 1.0, 1.0] and server.connections == 1
 
 
-@pytest.mark.parametrize("prefix", ["", "trl:", "verl:"])
-async def test_a_function_that_is_not_there_refuses_to_load(tmp_path: Path, prefix: str) -> None:
+async def test_a_function_that_does_not_exist_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine:nothing.*has no attribute 'nothing'"):
-        async with loaded(tmp_path, f"{prefix}mine:nothing"):
+        async with loaded(tmp_path, "verl:mine:nothing"):
             pass
 
 
-async def test_a_failure_is_never_a_number(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "mine:act") as scorer:
-        (found,) = await scorer.score(samples("raise"))
-        place = f"{tmp_path}/mine.py:{1 + MODULE.splitlines().index(RAISE)}"
-        assert found == Verdict.failure(f"ValueError: it does not like this ({place})", Bug("ValueError", place))
-        assert found.bug is not None and RAISE.strip() in found.bug.trace and "Traceback" in found.bug.trace
+async def test_the_functions_of_the_documented_tasks_score_each_sample_by_the_one_that_applies(tmp_path: Path) -> None:
+    section = DOCS.read_text().split("## TRL")[1].split("\n## ")[0]
+    (tmp_path / "tasks.py").write_text(section.split("```python\n")[1].split("```")[0])
+    told = tomllib.loads(section.split("```toml\n")[1].split("```")[0])["reward"]
+    table = RewardTable.model_validate(told | {"path": tmp_path})
+    rubrics = Rubrics(table, context_of(table))
+    await rubrics.load()
+    try:
+        samples = [
+            Sample(prompt="", completion=text, columns={"task": task, "answer": "4"}, group=task)
+            for task, text in (("math", "4"), ("math", "5"), ("chat", "abc"), ("else", "4"))
+        ]
+        found = await rubrics.score(samples, patient=True)
+        assert [one.value for one in found] == [1.0, 0.0, 0.25, None]
+        assert found[0].components == {"trl:tasks:math_reward": 1.0}
+        # It is no failure: the circuits stay closed.
+        assert rubrics.trouble() is None and not any(slot.circuit.reason for slot in rubrics.slots)
+    finally:
+        await rubrics.close()

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,11 @@ pytest.importorskip("verifiers", reason="the extra `verifiers` is not installed"
 from headrace.config.data import DataTable
 from headrace.data.presets import prompt_of
 from headrace.data.rows import DataRow, read_rows
-from headrace.services.reward.scorer import Context, Sample, Scorer
+from headrace.services.reward.scorer import Context, Sample
 from headrace.services.reward.scorers.registry import build_scorer
+from headrace.services.reward.user.verifiers import _job, serve
 from headrace.wire.errors import ConfigError
+from tests.reward_scorers import loaded_scorer
 
 SUMS = """
 import verifiers.v1 as vf
@@ -58,11 +58,12 @@ class Sums(vf.Taskset[SumTask, SumConfig]):
 
 __all__ = ["Sums"]
 """
-OTHERS = """
+OTHER = """
 import verifiers.v1 as vf
 
 class BoxTask(vf.Task[vf.TaskData]):
-    %s
+    @vf.reward
+    async def ran(self, trace, runtime): pass
 
 class Box(vf.Taskset[BoxTask, vf.TasksetConfig]):
     def load(self):
@@ -73,18 +74,6 @@ __all__ = ["Box"]
 CHAT = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1="}]
 
 
-@asynccontextmanager
-async def loaded(folder: Path, target: str, **options: Any) -> AsyncIterator[Scorer]:
-    (folder / "sums_env.py").write_text(SUMS)
-    context = Context(component="env", timeout_s=30.0, user_path=folder)
-    scorer = build_scorer(f"verifiers:{target}", options, context)
-    try:
-        await scorer.load()
-        yield scorer
-    finally:
-        await scorer.close()
-
-
 def sample(text: str, *, truncated: bool = False, **columns: Any) -> Sample:
     row = {"answer": "2", "prompt_messages": CHAT, "id": 5} | columns
     ids = np.zeros(2, np.int32)
@@ -93,8 +82,9 @@ def sample(text: str, *, truncated: bool = False, **columns: Any) -> Sample:
     )
 
 
-async def test_a_tasksets_rewards_weights_and_metrics_are_ours(tmp_path: Path) -> None:
-    async with loaded(tmp_path, "sums_env") as scorer:
+async def test_a_taskset_scores_by_its_rewards_weights_and_metrics(tmp_path: Path) -> None:
+    (tmp_path / "sums_env.py").write_text(SUMS)
+    async with loaded_scorer("verifiers:sums_env", timeout_s=30.0, user_path=tmp_path) as scorer:
         found = await scorer.score([sample("2"), sample("3"), sample("2", truncated=True, level=5), sample("raise")])
         assert [one.value for one in found] == [3.0, 1.0, 2.0, None]
         assert found[0].parts == {"correct": 1.0, "concise": 1.0, "asked": 5.0} and found[2].parts["asked"] == 9.0
@@ -105,14 +95,14 @@ async def test_a_tasksets_rewards_weights_and_metrics_are_ours(tmp_path: Path) -
         assert scorer.problem({"level": 2}) == "the task's data needs answer, which the row has not"
 
 
-async def test_what_a_completion_alone_cannot_be_scored_by_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other_env.py").write_text(OTHERS % "@vf.reward\n    async def ran(self, trace, runtime): pass")
+def test_a_taskset_whose_reward_needs_a_runtime_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other_env.py").write_text(OTHER)
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="its reward ran needs a runtime"):
-        async with loaded(tmp_path, "other_env"):
-            pass
+        serve("other_env", "", {})
 
 
-def test_without_the_package_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'headrace\[verifiers\]'"):
         build_scorer("verifiers:any", {}, Context(component="env"))
@@ -125,7 +115,9 @@ ROWS = """
 """
 
 
-async def test_the_environments_rows_become_data_as_the_documentation_says(tmp_path: Path) -> None:
+def test_the_environments_rows_become_data_as_the_documentation_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (Path(__file__).parents[4] / "docs" / "rewards.md").read_text()
     (tmp_path / "rows.py").write_text(text.split("## verifiers")[1].split("```python\n")[1].split("```")[0])
     (tmp_path / "rows_env.py").write_text(SUMS.replace(SUMS[SUMS.index("    def load") : SUMS.index("__all__")], ROWS))
@@ -134,8 +126,7 @@ async def test_the_environments_rows_become_data_as_the_documentation_says(tmp_p
     rows = list(read_rows(str(tmp_path / "rows.jsonl"), subset="", split=""))
     prompts = [prompt_of(row, DataTable(path="rows.jsonl")) for row in rows if isinstance(row, DataRow)]
     assert len(prompts) == 3 and prompts[0].content == tuple(CHAT)
-    async with loaded(tmp_path, "rows_env") as scorer:
-        assert all(scorer.problem(one.columns) is None for one in prompts)
-        samples = [Sample(prompt="", completion="2", columns=one.columns) for one in prompts]
-        found = await scorer.score(samples)
-        assert [one.parts["asked"] for one in found] == [4.0, 5.0, 6.0]
+    monkeypatch.syspath_prepend(tmp_path)
+    answer = serve("rows_env", "", {})
+    found = [answer(_job(Sample(prompt="", completion="2", columns=one.columns))) for one in prompts]  # type: ignore[arg-type]
+    assert [one["parts"]["asked"] for one in found] == [4.0, 5.0, 6.0]  # type: ignore[index]

@@ -32,7 +32,7 @@ async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced() 
         assert after != before
 
 
-async def test_what_a_hanging_job_has_started_apart_holds_up_neither_its_end_nor_the_next_job(tmp_path: Path) -> None:
+async def test_a_process_detached_by_a_hanging_job_delays_neither_its_end_nor_the_next_job(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     async with a_pool(deadline_s=2.0) as pool:
         with pytest.raises(JobTimeoutError):
@@ -45,7 +45,7 @@ async def test_what_a_hanging_job_has_started_apart_holds_up_neither_its_end_nor
             os.kill(int(file.read_text()), signal.SIGKILL)
 
 
-async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(tmp_path: Path) -> None:
+async def test_a_fair_deadline_counts_processor_time_and_a_starved_job_continues(tmp_path: Path) -> None:
     async with a_pool(deadline_s=5.0) as pool:
         pid = (await pool.run({"do": "add", "a": 0}))["pid"]
         begun = tmp_path / "begun"
@@ -57,7 +57,7 @@ async def test_a_fair_deadline_is_of_processor_time_and_a_starved_job_goes_on(tm
         assert (await job)["pid"] == pid
 
 
-async def test_a_job_that_uses_up_its_processor_time_is_its_own_fault(tmp_path: Path) -> None:
+async def test_a_job_that_uses_up_its_processor_time_is_late(tmp_path: Path) -> None:
     async with a_pool(deadline_s=1.0) as pool:
         with pytest.raises(JobTimeoutError, match="no answer within 1 s") as caught:
             await pool.run_fairly({"do": "work", "until": 3600.0, "file": str(tmp_path / "begun")})
@@ -65,14 +65,14 @@ async def test_a_job_that_uses_up_its_processor_time_is_its_own_fault(tmp_path: 
         assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
 
 
-async def test_a_job_that_gets_no_processor_time_ends_all_the_same() -> None:
+async def test_a_job_that_gets_no_processor_time_is_starved_and_ends() -> None:
     async with a_pool(deadline_s=0.3) as pool:
-        with pytest.raises(JobStarvedError, match=r"too busy, it got 0\.0 s in \d"):
+        with pytest.raises(JobStarvedError, match="too busy, it got 0"):
             await pool.run_fairly({"do": "nap", "seconds": 60})
         assert (await pool.run_fairly({"do": "add", "a": 1}))["sum"] == 1
 
 
-async def test_waiting_for_a_turn_costs_nothing_of_the_deadline() -> None:
+async def test_waiting_for_a_free_process_does_not_count_towards_the_deadline() -> None:
     async with a_pool(deadline_s=3.0) as pool:
         naps = [pool.run({"do": "nap", "seconds": 0.8}) for _ in range(4)]
         assert len(await asyncio.gather(*naps)) == 4
@@ -85,26 +85,28 @@ async def test_two_processes_work_at_a_time() -> None:
         assert len({item["pid"] for item in done}) == 2
 
 
-@pytest.mark.parametrize(
-    ("do", "kind", "words"),
-    [
-        ("raise", "KeyError", "absent"),
-        ("leave", "SystemExit", "0"),
-        ("number", "TypeError", "returned float, not a dict"),
-        ("decimal", "TypeError", "decimal.Decimal"),
-        ("array", "TypeError", "numpy.ndarray"),
-    ],
-)
-async def test_what_the_function_raises_is_told_and_the_child_lives_on(do: str, kind: str, words: str) -> None:
-    async with a_pool() as pool:
+ERRORS = [
+    ("raise", "KeyError", "absent"),
+    ("leave", "SystemExit", "0"),
+    ("number", "TypeError", "returned float, not a dict"),
+    ("decimal", "TypeError", "decimal.Decimal"),
+    ("array", "TypeError", "numpy.ndarray"),
+    ("eat", "MemoryError", "MemoryError"),
+    ({1}, "TypeError", "set"),
+]
+
+
+async def test_an_error_of_the_function_fails_its_job_and_the_child_survives() -> None:
+    async with a_pool(memory_mb=2048) as pool:
         before = (await pool.run({"do": "add", "a": 1}))["pid"]
-        with pytest.raises(JobError, match=words) as caught:
-            await pool.run({"do": do})
-        assert caught.value.kind == kind
+        for do, kind, words in ERRORS:
+            with pytest.raises(JobError, match=words) as caught:
+                await pool.run({"do": do})
+            assert caught.value.kind == kind, do
         assert (await pool.run({"do": "add", "a": 1}))["pid"] == before
 
 
-async def test_numbers_come_as_they_are_finite_or_not() -> None:
+async def test_numbers_arrive_whether_they_are_finite_or_not() -> None:
     async with a_pool() as pool:
         found = await pool.run({"do": "nan"})
         assert math.isnan(found["value"])
@@ -112,19 +114,7 @@ async def test_numbers_come_as_they_are_finite_or_not() -> None:
         assert await pool.run({"do": "numpy"}) == {"value": 0.5, "count": 3, "flag": True}
 
 
-async def test_memory_is_bounded() -> None:
-    async with a_pool(memory_mb=2048) as pool:
-        with pytest.raises(JobError, match="MemoryError"):
-            await pool.run({"do": "eat"})
-
-
-async def test_a_job_that_json_cannot_hold_is_refused() -> None:
-    async with a_pool() as pool:
-        with pytest.raises(JobError, match="set"):
-            await pool.run({"do": {1}})
-
-
-async def test_a_cancelled_jobs_answer_is_never_taken_for_anothers() -> None:
+async def test_the_answer_of_a_cancelled_job_is_never_taken_for_that_of_the_next() -> None:
     async with a_pool() as pool:
         task = asyncio.create_task(pool.run({"do": "nap", "seconds": 5}))
         await asyncio.sleep(0.2)

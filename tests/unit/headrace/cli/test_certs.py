@@ -8,7 +8,6 @@ import pytest
 
 from headrace.wire.access.certificates import read_certificates
 from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import make_tokens, read_access
 from tests.verbs import result, said
 
 
@@ -59,12 +58,3 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path: Path, monkeyp
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert "pip install 'headrace[tls]'" in said("certs", "init", folder, status=2)
     assert not folder.exists()
-
-
-def test_one_phase_of_the_tokens_can_be_carried_out_alone(tmp_path: Path) -> None:
-    make_tokens(tmp_path / "tokens")
-    old = read_access(tmp_path / "tokens", Role.TRAINER)
-    for phase in ("accept", "use", "retire"):
-        found = result("certs", "rotate", "--tokens", tmp_path / "tokens", "--phase", phase)
-        assert found["done"] == [phase]
-    assert not read_access(tmp_path / "tokens", Role.TRAINER).roles_of(old.token)

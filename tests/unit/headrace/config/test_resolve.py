@@ -58,7 +58,7 @@ def test_arguments_win_over_the_environment_over_the_file_over_defaults(tmp_path
         ),
     ],
 )
-def test_an_argument_becomes_what_its_key_wants(tmp_path: Path, arguments, get, value) -> None:
+def test_an_argument_is_parsed_as_the_type_of_its_key(tmp_path: Path, arguments, get, value) -> None:
     file = written(tmp_path, GOOD)
     if value is None:
         with pytest.raises(ConfigError, match="not valid JSON"):
@@ -100,7 +100,7 @@ options = { url = "https://judge.example", api_key_file = "keys/judge" }
     assert judge == {"url": "https://judge.example", "api_key_file": str(tmp_path / "keys" / "judge")}
 
 
-def test_an_unknown_key_is_told_with_line_and_nearest_key(tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused_with_line_and_nearest_key(tmp_path: Path) -> None:
     text = GOOD + "\n[trainer]\nlearnin_rate = 1e-6\n"
     assert message(tmp_path, text) == 'run.toml:5: [trainer] unknown key "learnin_rate"; did you mean "learning_rate"?'
 
@@ -118,17 +118,25 @@ def test_an_unknown_key_is_told_with_line_and_nearest_key(tmp_path: Path) -> Non
             'run.toml:7: [reward.scorers] unknown key "wieght"; did you mean "weight"?',
         ),
         (
+            "[run]\nmax_steps = 2024-01-01\n",
+            "run.toml:4: [run] max_steps: 2024-01-01 is a date or time",
+        ),
+        (f"[run]\nmax_steps = {'1' * 5000}\n", "run.toml:4: a number has too many digits: no setting needs them"),
+        (f"[run]\nmax_steps = {'[' * 5000}{']' * 5000}\n", "run.toml: its tables or lists are nested too deeply"),
+        ('[model]\npath = "~nouser/m"\n', "run.toml:4: [model] path: '~nouser/m' is no path: no user of this machine"),
+        ('[model]\npath = "a\\u0000b"\n', "run.toml:4: [model] path: 'a\\x00b' is no path: it holds a NUL character"),
+        (
             "[rollout.sampling]\n\ntop_p = 2.0\n",
             "run.toml:5: [rollout.sampling] top_p = 2.0: input should be less than",
         ),
     ],
 )
-def test_a_wrong_value_is_told_with_line_and_value(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_value_is_refused_with_line_and_value(tmp_path: Path, text: str, told: str) -> None:
     whole = text + GOOD if text.startswith("run") else GOOD + text
     assert message(tmp_path, whole).startswith(told)
 
 
-def test_what_is_missing_or_broken_is_told(tmp_path: Path) -> None:
+def test_a_missing_key_table_or_file_is_named(tmp_path: Path) -> None:
     assert message(tmp_path, "[data]\nlimit = 3\n") == 'run.toml:1: [data] lacks the key "path"'
     assert message(tmp_path, "[run]\n") == "run.toml: there is no table [data]"
     assert message(tmp_path, "[run]\nseed = = 3\n").startswith("run.toml:2: not valid TOML")
@@ -189,7 +197,7 @@ n = 2
     }
 
 
-def test_a_taskset_is_the_rows_and_what_is_played(tmp_path: Path) -> None:
+def test_a_taskset_provides_both_the_rows_and_the_environment(tmp_path: Path) -> None:
     (tmp_path / "sets" / "sums").mkdir(parents=True)
     text = '[[reward.scorers]]\nname = "environment"\n[data]\nenvironment = "{}"\n'
     found = resolve(written(tmp_path, text.format("sets/sums"))).config

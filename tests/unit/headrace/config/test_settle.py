@@ -48,7 +48,7 @@ def test_auto_is_16_bits_on_a_gpu_and_32_elsewhere(tmp_path: Path) -> None:
     assert dtype(config(tmp_path, *CUDA, "--model.dtype", "auto")) == "bfloat16"
 
 
-def test_a_resumed_run_keeps_its_dtype_whatever_device_it_goes_on_with(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_dtype_on_any_device(tmp_path: Path) -> None:
     on_cpu = made(tmp_path / "cpu", config(tmp_path))
     on_gpu = made(tmp_path / "gpu", config(tmp_path, *CUDA))
     assert resumed(config(tmp_path, *CUDA), on_cpu).model.dtype == "float32"

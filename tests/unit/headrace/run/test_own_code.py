@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.run.own_code import staged_code, staged_environment
+from headrace.run.own_code import staged_code
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import read_events
-from headrace.wire.rundir.own_code import algorithm_code, environment_code, read_files
+from headrace.wire.rundir.own_code import algorithm_code, read_files
 from headrace.wire.rundir.own_code import checked_digest as checked
 
 
@@ -99,7 +99,7 @@ def test_a_resume_without_the_folder_goes_on_with_the_copy(run):
     assert checked_digest(run_dir) == expected
 
 
-def test_what_fails_before_it_is_published_leaves_the_copy_as_it_was(run):
+def test_a_failure_before_publication_leaves_the_copy_unchanged(run):
     source, run_dir = run
     start(run)
     expected = checked_digest(run_dir)
@@ -114,29 +114,6 @@ def test_what_fails_before_it_is_published_leaves_the_copy_as_it_was(run):
         assert code is not None and code.aside.is_dir()
         raise ConfigError("the function is refused")
     assert checked_digest(run_dir) == expected and not (run_dir / ".aside-algorithm").exists()
-
-
-def play(run, *, resume=False):
-    """As a start of a run with an environment does; returns whether there was something to publish."""
-    resolved = SimpleNamespace(
-        config=SimpleNamespace(environment=SimpleNamespace(path=run[0])), place=lambda *keys: ".".join(keys)
-    )
-    with staged_environment(resolved, run[1], resume=resume) as code:
-        if code is not None:
-            code.publish()
-        return code is not None
-
-
-def test_an_environment_is_copied_once_and_played_from_the_copy(run):
-    source, run_dir = run
-    assert play(run) and not play(run, resume=True)
-    own = environment_code(run_dir)
-    assert checked(own) == read_files(source).digest and (own.folder / "package" / "table.json").is_file()
-    # Modules are compared by the digest that the tasks name; a file beside them is reported, and the copy kept.
-    (source / "package" / "table.json").write_text("[]")
-    assert not play(run, resume=True) and (own.folder / "package" / "table.json").read_text() == "{}"
-    source.rename(source.with_name("elsewhere"))
-    assert not play(run, resume=True)
 
 
 def test_a_linked_folder_is_copied_and_counted_as_its_files(run, tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
 from headrace.services.orchestrator.state.registry import Registry
-from headrace.wire.contracts import PolicyVersion
 from headrace.wire.peers.rpc import channel, serve
 from headrace.wire.v1 import message_pb2, orchestrator_pb2_grpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -44,15 +43,6 @@ def test_only_replicas_that_serve_and_are_not_drained_take_turns() -> None:
     ]
     assert places.lease_s == 10 and places.replicas[0].version.version == 1
     assert not registry.places(time.monotonic() + 11).replicas
-
-
-def test_a_commit_is_seen_without_a_heartbeat() -> None:
-    registry = Registry(lease_s=10)
-    beat(registry, "a", state=pb.REPLICA_STATE_UPDATING)
-    now = time.monotonic()
-    registry.committed(registry.alive(now)[0], PolicyVersion(incarnation=2, version=5), now)
-    (place,) = registry.places(now).replicas
-    assert place.takes and (place.version.incarnation, place.version.version) == (2, 5)
 
 
 async def test_the_list_comes_over_grpc_and_another_runs_worker_is_refused() -> None:

@@ -33,7 +33,7 @@ def trainer(boot_id: str) -> pb.RegisterTrainerRequest:
     return pb.RegisterTrainerRequest(address="t:1", boot_id=boot_id)
 
 
-async def test_the_trainer_has_heard_of_a_stop_once_it_was_answered_so(office: Office) -> None:
+async def test_the_trainer_knows_of_a_stop_once_a_report_was_answered_with_it(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
     await run.report(pb.ReportProgressRequest(incarnation=1))
@@ -46,7 +46,7 @@ async def test_the_trainer_has_heard_of_a_stop_once_it_was_answered_so(office: O
     assert not run.state.trainer.knows_stop
 
 
-async def test_the_trainer_hears_on_how_many_gpus_the_replicas_are_if_all_have_said(office: Office) -> None:
+async def test_the_trainer_is_told_the_replicas_gpus_once_all_have_reported_them(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
     report = pb.ReportProgressRequest(incarnation=1)
@@ -59,19 +59,7 @@ async def test_the_trainer_hears_on_how_many_gpus_the_replicas_are_if_all_have_s
     assert (await run.report(report)).rollout_gpus == 0
 
 
-async def test_a_stop_that_a_new_start_ends_is_told(office: Office) -> None:
-    run = run_of(office)
-    await run.register_trainer(trainer("t1"))
-    run.state.operator_requests.stop(True)
-    office.build()
-    run = run_of(office)
-    await run.register_trainer(trainer("t2"))
-    assert not (await run.report(pb.ReportProgressRequest(incarnation=2))).stop
-    told = [event for event in read_events(office.path) if event["event"] == "operator_action"]
-    assert [(one["action"], one["who"]) for one in told] == [("withdraw stop", "a new start")]
-
-
-async def test_the_end_of_a_run_is_the_last_word_of_every_life_that_follows(office: Office) -> None:
+async def test_every_later_life_records_the_end_of_the_run_again(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(pb.RegisterTrainerRequest(address="t:1", boot_id="t1", version=5))
     await run.report(pb.ReportProgressRequest(incarnation=1, version=5, finished=True))
@@ -83,7 +71,7 @@ async def test_the_end_of_a_run_is_the_last_word_of_every_life_that_follows(offi
     assert [one.get("again", False) for one in told] == [False, True]
 
 
-async def test_a_replica_hears_which_of_its_groups_have_a_fate_and_the_trainer_where_the_awaited_one_is(
+async def test_replicas_are_told_which_groups_have_ended_and_the_trainer_where_the_awaited_one_is(
     office: Office,
 ) -> None:
     run = run_of(office)

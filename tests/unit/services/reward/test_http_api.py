@@ -55,7 +55,7 @@ async def test_a_batch_is_scored_in_order_and_other_keys_are_columns() -> None:
     assert by_text["4"].group == "g" and by_text["4"].truncated
 
 
-async def test_messages_are_text_to_scorers_and_are_kept() -> None:
+async def test_messages_become_text_for_scorers_and_stay_a_column() -> None:
     async for one in client(rubrics(scripted("seen"))):
         prompt = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1+2="}]
         completion = [{"role": "assistant", "content": "3"}]
@@ -65,7 +65,7 @@ async def test_messages_are_text_to_scorers_and_are_kept() -> None:
     assert SEEN[0].prompt == "Be short.\n1+2=" and SEEN[0].columns["prompt_messages"] == prompt
 
 
-async def test_a_completion_of_several_messages_is_an_episode_and_its_text_the_last_one_of_the_assistant() -> None:
+async def test_a_completion_of_several_messages_is_an_episode_whose_text_is_the_assistants_last() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     said = [
         {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -96,7 +96,7 @@ async def test_what_cannot_be_scored_is_null_with_a_reason() -> None:
         assert second["score"] is None and "not finite" in second["reason"]
 
 
-async def test_a_scorer_that_is_down_is_told_as_such_and_shows_in_readyz() -> None:
+async def test_a_scorer_that_is_down_is_a_503_and_shows_in_readyz() -> None:
     async for one in client(rubrics(scripted("down"))):
         found = await one.post("/score", json={"samples": [{"completion": "x"}]})
         assert found.status_code == 503 and int(found.headers["retry-after"]) >= 1
@@ -105,7 +105,7 @@ async def test_a_scorer_that_is_down_is_told_as_such_and_shows_in_readyz() -> No
         assert ready.status_code == 503 and "down is down" in ready.json()["reason"]
 
 
-async def test_a_request_that_gets_no_turn_is_turned_away() -> None:
+async def test_a_request_beyond_the_limit_is_refused() -> None:
     made = rubrics(scripted("odd", options={"seconds": 1.0}))
     async for one in client(made, concurrency=1, timeout_s=0.2):
         body = {"samples": [{"completion": "x"}]}
@@ -116,12 +116,12 @@ async def test_a_request_that_gets_no_turn_is_turned_away() -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"samples": []}, {"samples": [{"prompt": "x"}]}, {"samples": [{"completion": 3}]}]
 )
-async def test_a_body_that_is_no_batch_is_refused(body: dict[str, object]) -> None:
+async def test_a_body_that_is_not_a_batch_is_refused(body: dict[str, object]) -> None:
     async for one in client(rubrics(scripted("odd"))):
         assert (await one.post("/score", json=body)).status_code == 422
 
 
-async def test_what_callers_send_never_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_samples_that_fail_over_http_never_open_the_circuit(monkeypatch: pytest.MonkeyPatch) -> None:
     def needs_answer(samples: Sequence[Sample]) -> list[float]:
         return [float(sample.columns["answer"]) for sample in samples]
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from headrace.services.reward import metrics
 from headrace.services.reward.rubric.circuit import TRIES, CircuitOpenError
 from headrace.services.reward.rubric.rubrics import Rubrics
-from headrace.services.reward.scorer import Context, Sample, ScorerDownError, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.settings import RewardTable
 from headrace.wire.errors import ConfigError
 from tests.reward_scorers import install, rubrics, scripted
@@ -29,9 +29,6 @@ def lengths(samples: list[Sample]) -> list[float]:
 
 @pytest.fixture(autouse=True)
 def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def down(samples: list[Sample]) -> list[float]:
-        raise ScorerDownError("connection refused")
-
     def bug(samples: list[Sample]) -> list[float]:
         raise KeyError("no column 'answer'")
 
@@ -41,13 +38,9 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
         one=lambda samples: [1.0] * len(samples),
         half=lambda samples: [0.5] * len(samples),
         nan=lambda samples: [float("nan"), *lengths(samples)[1:]],
-        text=lambda samples: ["good"] * len(samples),
         short=lambda samples: [1.0],
-        huge=lambda samples: [1e9] * len(samples),
-        nothing=lambda samples: ["nothing"] * len(samples),
         unsure=lambda samples: [Verdict.abstain("not my language")] * len(samples),
         bug=bug,
-        down=down,
     )
 
 
@@ -59,7 +52,7 @@ async def test_the_score_is_the_weighted_sum_and_carries_its_parts() -> None:
     assert set(first.seconds) == {"length", "half"}
 
 
-async def test_the_rubric_is_that_of_the_samples_task() -> None:
+async def test_each_sample_is_scored_by_the_rubric_of_its_task() -> None:
     made = rubrics(scripted("length"), tasks={"code": {"scorers": [scripted("half")]}}, task_column="kind")
     samples = [*group("abc", kind="code", name="a"), *group("abc", kind="prose", name="b"), *group("abc", name="c")]
     assert [result.value for result in await made.score(samples, patient=True)] == [0.5, 3.0, 3.0]
@@ -82,8 +75,8 @@ async def test_an_ensemble_is_a_member_like_any_other() -> None:
     assert made.versions({}) == {"one": "one@1", "models.length": "length@1", "models.half": "half@1"}
 
 
-@pytest.mark.parametrize("script", ["nan", "text", "huge", "nothing", "short"])
-async def test_a_value_that_is_none_is_refused_counted_and_abstains(script: str) -> None:
+@pytest.mark.parametrize("script", ["nan", "short"])
+async def test_an_invalid_value_is_refused_counted_and_abstains(script: str) -> None:
     before = sum(sample.value for sample in next(iter(metrics.REFUSED.collect())).samples)
     made = rubrics(scripted(script))
     results = await made.score(group("a", "ab"), patient=False)
@@ -91,7 +84,7 @@ async def test_a_value_that_is_none_is_refused_counted_and_abstains(script: str)
     assert sum(sample.value for sample in next(iter(metrics.REFUSED.collect())).samples) > before
 
 
-async def test_an_abstention_by_judgement_is_no_failure() -> None:
+async def test_an_abstention_by_judgement_is_not_a_failure() -> None:
     made = rubrics(scripted("unsure"))
     for _ in range(10):
         (result,) = await made.score(group("a"), patient=True)
@@ -104,7 +97,7 @@ async def test_the_range_of_the_config_narrows_the_scorers_own() -> None:
     assert [result.value for result in await made.score(group("ab", "abc"), patient=True)] == [2.0, None]
 
 
-async def test_a_group_that_fails_whole_comes_again_until_it_has_had_its_chances() -> None:
+async def test_a_group_in_which_every_sample_fails_is_retried_and_then_abstains() -> None:
     made = rubrics(scripted("bug"))
     for _ in range(TRIES - 1):
         with pytest.raises(CircuitOpenError):
@@ -115,14 +108,6 @@ async def test_a_group_that_fails_whole_comes_again_until_it_has_had_its_chances
     assert made.trouble() is None
 
 
-async def test_a_scorer_that_is_down_stops_the_stream_at_once_and_every_caller_is_told() -> None:
-    made = rubrics(scripted("one"), scripted("down"))
-    for patient in (True, False):
-        with pytest.raises(CircuitOpenError, match="the scorer down is down: connection refused"):
-            await made.score(group("a"), patient=patient)
-    assert made.room() == 0
-
-
 def test_all_scorers_of_a_group_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async def seconds() -> float:
         made = rubrics(*(scripted(name, options={"seconds": 0.2}) for name in ("one", "half", "length")))
@@ -131,16 +116,6 @@ def test_all_scorers_of_a_group_work_at_the_same_time(monkeypatch: pytest.Monkey
         return asyncio.get_running_loop().time() - begin
 
     assert run_in_own_time(seconds, monkeypatch) < 0.3
-
-
-async def test_token_scores_are_weighted_as_the_values_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = np.array([0.5, 0.0, -1.0], np.float32)
-    install(monkeypatch, steps=lambda samples: [Verdict(value=1.0, token_scores=steps)] * len(samples))
-    ids = np.array([3, 4, 5], np.int32)
-    sample = Sample(prompt="p", completion="c", group="g", completion_ids=ids)
-    (result,) = await rubrics(scripted("steps", weight=2.0), scripted("one")).score([sample], patient=True)
-    assert result.token_scores is not None and result.token_scores.dtype == np.float32
-    assert result.token_scores.tolist() == [1.0, 0.0, -2.0]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +149,7 @@ def test_the_version_follows_config_combination_and_the_scorers_own_version() ->
     assert version(changed) != base
 
 
-async def test_a_token_that_nobody_scores_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_scores_are_weighted_and_a_token_without_a_score_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     nan = float("nan")
 
     def said(*values: float) -> list[Verdict]:
@@ -182,19 +157,19 @@ async def test_a_token_that_nobody_scores_has_no_score(monkeypatch: pytest.Monke
 
     install(monkeypatch, a=lambda samples: said(1.0, nan, nan), b=lambda samples: said(0.5, 2.0, nan))
     sample = Sample(prompt="p", completion="c", group="g", completion_ids=np.array([3, 4, 5], np.int32))
-    (result,) = await rubrics(scripted("a"), scripted("b")).score([sample], patient=True)
-    assert result.token_scores is not None
-    assert result.token_scores[:2].tolist() == [1.5, 2.0] and np.isnan(result.token_scores[2])
+    (result,) = await rubrics(scripted("a", weight=2.0), scripted("b")).score([sample], patient=True)
+    assert result.token_scores is not None and result.token_scores.dtype == np.float32
+    assert result.token_scores[:2].tolist() == [2.5, 2.0] and np.isnan(result.token_scores[2])
 
 
-async def test_a_verdict_may_say_itself_which_version_scored_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_verdict_may_name_the_version_that_scored_it(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, moving=lambda samples: [Verdict(value=0.0, version="moving@7")] * len(samples))
     ensemble = {"name": "ensemble", "label": "all", "combination": "mean", "members": [scripted("moving")]}
     (result,) = await rubrics(ensemble).score(group("a"), patient=True)
     assert result.versions == {"all.moving": "moving@7"}
 
 
-async def test_what_was_judged_without_asking_is_no_sign_of_health(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_verdict_given_without_asking_does_not_count_as_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
     def half_down(samples: list[Sample]) -> list[Verdict]:
         return [Verdict(value=0.0, unasked=True), *[Verdict.failure("status 500")] * (len(samples) - 1)]
 
@@ -212,7 +187,7 @@ async def test_what_was_judged_without_asking_is_no_sign_of_health(monkeypatch: 
     assert [result.value for result in await equal.score(group("a", "a"), patient=True)] == [0.5, 0.5]
 
 
-async def test_a_scorer_sees_the_answer_all_or_what_was_sampled() -> None:
+async def test_a_scorer_reads_the_answer_the_whole_or_the_sampled_text() -> None:
     scorers = [
         {"name": "exact_match"},
         {"name": "format", "options": {"pattern": "<think>.*</think>.*"}},

@@ -1,6 +1,5 @@
 """A disk that refuses is named in one sentence, whatever the library made of it, and leaves nothing half-written."""
 
-import asyncio
 import errno
 import os
 import sqlite3
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from headrace.wire.contracts import Message
 from headrace.wire.errors import DiskError
 from headrace.wire.host import disk_fault
 from headrace.wire.process import entry
@@ -38,7 +36,7 @@ def of_sqlite(tmp_path: Path) -> sqlite3.Error:
 
 
 @pytest.mark.parametrize(("number", "said"), REFUSALS.items())
-def test_path_room_and_way_out_are_named(tmp_path: Path, number: int, said: str) -> None:
+def test_a_disk_fault_names_path_free_space_and_way_out(tmp_path: Path, number: int, said: str) -> None:
     fault = disk_fault.disk_fault(OSError(number, os.strerror(number)), tmp_path / "deep" / "file", 4096)
     assert fault is not None
     words = str(fault)
@@ -46,7 +44,7 @@ def test_path_room_and_way_out_are_named(tmp_path: Path, number: int, said: str)
     assert "--resume" in words and "\n" not in words
 
 
-def test_it_is_found_behind_other_errors_and_in_groups(tmp_path: Path) -> None:
+def test_a_disk_fault_is_found_in_causes_and_exception_groups(tmp_path: Path) -> None:
     try:
         try:
             raise OSError(errno.ENOSPC, "full")
@@ -57,7 +55,7 @@ def test_it_is_found_behind_other_errors_and_in_groups(tmp_path: Path) -> None:
     assert disk_fault.disk_fault(grouped, tmp_path) is not None
 
 
-def test_libraries_with_numbers_of_their_own_are_understood(tmp_path: Path) -> None:
+def test_a_full_disk_is_recognized_in_errors_of_sqlite_and_safetensors(tmp_path: Path) -> None:
     rust = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
     for error in (of_sqlite(tmp_path), rust):
         assert "the disk is full" in str(disk_fault.disk_fault(error, tmp_path))
@@ -67,19 +65,19 @@ def test_libraries_with_numbers_of_their_own_are_understood(tmp_path: Path) -> N
     "error",
     [OSError(errno.ECONNREFUSED, "no"), FileNotFoundError("x"), ValueError("28"), RuntimeError("(os error 28)")],
 )
-def test_no_other_error_is_taken_for_it(tmp_path: Path, error: Exception) -> None:
+def test_other_errors_are_not_taken_for_disk_faults(tmp_path: Path, error: Exception) -> None:
     assert disk_fault.disk_fault(error, tmp_path) is None
     with pytest.raises(type(error)), disk_fault.writing(tmp_path):
         raise error
 
 
-def test_a_process_that_it_ends_exits_with_3(tmp_path: Path) -> None:
+def test_a_process_ended_by_a_disk_fault_exits_with_3(tmp_path: Path) -> None:
     assert entry.exit_code(DiskError("full")) == entry.GIVEN_UP == 3
     assert entry.exit_code(OSError(errno.ENOSPC, "full")) == 3
     assert entry.exit_code(OSError(errno.ECONNRESET, "reset")) == 1
 
 
-def test_a_line_of_which_a_part_fitted_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partly_written_line_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
     jsonl.append(path, {"step": 1}, durable=False)
     with monkeypatch.context() as patched:
@@ -115,36 +113,3 @@ def test_the_probe_says_whether_a_folder_takes_writes_and_leaves_nothing(
     monkeypatch.setattr(os, "fsync", full)
     assert "the disk is full" in str(disk_fault.probe(tmp_path))
     assert os.listdir(tmp_path) == []
-
-
-def test_a_disk_that_refuses_a_handler_ends_the_worker_and_buries_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.wire.contracts import DropReason, encode
-    from headrace.wire.streams import StreamName
-    from headrace.wire.streams.worker import Worker
-    from tests.contract.test_contracts import MESSAGES
-    from tests.memory_broker import MemoryBroker
-
-    monkeypatch.setattr(disk_fault, "_noted", [])
-
-    async def handle(_message: Message) -> list[object]:
-        raise DiskError("/run/events: the disk is full")
-
-    async def scenario() -> int:
-        broker = MemoryBroker()
-        await broker.add(StreamName.PROMPTS, encode(MESSAGES["prompt"]))
-        worker = Worker(
-            broker,
-            StreamName.PROMPTS,
-            "one",
-            handle,  # type: ignore[arg-type]
-            service="rollout",
-            lease_s=60.0,
-            capacity=lambda flight: 1 - flight,
-            failure=DropReason.ROLLOUT_FAILED,
-        )
-        with pytest.raises(DiskError, match="/run/events"):
-            await asyncio.wait_for(worker.run(asyncio.Event()), 60)
-        assert not (await broker.stats(StreamName.DEAD)).length
-        return len(await broker.live(StreamName.PROMPTS))
-
-    assert asyncio.run(scenario()) == 1

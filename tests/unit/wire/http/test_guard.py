@@ -33,21 +33,14 @@ def client(token: str = "") -> httpx.AsyncClient:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-async def test_probes_and_prometheus_ask_under_any_name(path: str) -> None:
-    async with client() as http:
-        assert (await http.get(path, headers={"Host": "10.1.2.3:8080"})).status_code == 200
-        assert (await http.get(path, headers={"Host": "some-pod.svc:8080"})).status_code == 200
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-async def test_what_is_open_to_any_name_is_only_read_under_it(path: str) -> None:
+async def test_probes_under_a_foreign_name_are_read_only(path: str) -> None:
     async with client() as http:
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
             refused = await http.request(method, path, json={}, headers={"Host": "rebound.example"})
             assert refused.status_code == 403
 
 
-async def test_all_else_is_asked_for_under_this_services_names() -> None:
+async def test_other_routes_answer_only_under_the_services_own_names() -> None:
     async with client() as http:
         for host, status in (
             ("orchestrator:8080", 200),
@@ -58,7 +51,7 @@ async def test_all_else_is_asked_for_under_this_services_names() -> None:
             assert (await http.get("/openapi.json", headers={"Host": host})).status_code == status
 
 
-async def test_every_answer_of_the_face_has_a_policy_without_inline_scripts() -> None:
+async def test_every_answer_has_a_policy_without_inline_scripts() -> None:
     async with client() as http:
         for path in ("/openapi.json", "/none"):
             headers = (await http.get(path)).headers
@@ -68,42 +61,21 @@ async def test_every_answer_of_the_face_has_a_policy_without_inline_scripts() ->
             assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_acts_come_from_the_own_page_programs_need_tell_no_origin() -> None:
-    async with client() as http:
-        assert (await http.post("/api/act", json={}, headers=SAME)).status_code == 200
-        assert (await http.post("/api/act", json={})).status_code == 403
-        assert (await http.post("/api/act", json={}, headers={"Origin": "http://evil.example"})).status_code == 403
-        assert (await http.post("/api/act", content="{}", headers=SAME)).status_code == 403
-        assert (await http.post("/v1/chat/completions", json={})).status_code == 200
-        assert (
-            await http.post("/v1/chat/completions", json={}, headers={"Origin": "http://x.example"})
-        ).status_code == 403
-
-
 @pytest.mark.parametrize(
     "origin", ["http://[", "http://[::1", "null", "", "http://\u00ff", "//", "http://127.0.0.1:99999999"]
 )
-async def test_an_odd_origin_is_another_one(origin: str) -> None:
+async def test_a_malformed_origin_is_refused(origin: str) -> None:
     async with client() as http:
         headers = {"Origin": origin.encode("latin-1"), "Content-Type": "application/json"}
         assert (await http.post("/api/act", content=b"{}", headers=headers)).status_code == 403
 
 
-@pytest.mark.parametrize("given", [None, "Bearer wrong-wrong-wrong-wrong", TOKEN, f"bearer {TOKEN}", "Bearer \u00fc"])
-async def test_where_routes_have_roles_they_need_a_token(given: str | None) -> None:
+async def test_a_route_with_roles_asks_for_a_token_and_names_whose() -> None:
     async with client(TOKEN) as http:
-        headers = [(b"origin", BASE.encode()), *([(b"authorization", given.encode())] if given else [])]
-        refused = await http.post("/api/act", json={}, headers=headers)
-        assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
-        assert (
-            await http.post("/api/act", json={}, headers={**SAME, "Authorization": f"Bearer {TOKEN}"})
-        ).status_code == 200
+        refused = await http.post("/api/act", json={}, headers=SAME)
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
         other = await http.post("/api/act", json={}, headers={**SAME, "Authorization": f"Bearer {OTHER}"})
         assert other.status_code == 403 and other.json()["error"].endswith("is for viewer, not for trainer")
-        assert other.headers["www-authenticate"] == 'Bearer error="insufficient_scope"'
-        assert (await http.get("/openapi.json")).status_code == 200
-        assert (await http.get("/none")).status_code == 401
-        assert (await http.get("/none", headers={"Authorization": f"Bearer {OTHER}"})).status_code in (404, 405)
 
 
 async def test_a_refusal_that_no_token_would_change_does_not_ask_for_one() -> None:

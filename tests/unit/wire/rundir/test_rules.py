@@ -63,7 +63,3 @@ def test_no_code_renames_by_hand():
 def test_no_code_syncs_by_hand():
     found = {name for name, module in sources().items() if any(map(is_sync, calls(module)))}
     assert found == set(SYNCS)
-
-
-"""Names of folders that are joined to other folders, too."""
-"""Module and name that is not that of the run directory, each with its reason."""

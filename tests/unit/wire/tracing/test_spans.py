@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -31,7 +30,7 @@ def test_the_first_span_of_a_trace_has_the_id_that_its_message_carries(kept: Kep
     assert generate.start_time <= generate.end_time
 
 
-def test_what_is_opened_inside_of_a_span_is_its_child(kept: Kept) -> None:
+def test_a_span_opened_inside_another_is_its_child(kept: Kept) -> None:
     with tracing.span("step", begins=True) as step:
         with tracing.span("train"):
             pass
@@ -40,7 +39,7 @@ def test_what_is_opened_inside_of_a_span_is_its_child(kept: Kept) -> None:
     assert tracing.carrier() == {}
 
 
-async def test_tasks_of_a_span_belong_to_it_and_tasks_beside_it_do_not(kept: Kept) -> None:
+async def test_spans_of_tasks_started_inside_a_span_are_its_children(kept: Kept) -> None:
     async def inner(name: str) -> None:
         with tracing.span(name, begins=True):
             await asyncio.sleep(0)
@@ -54,7 +53,7 @@ async def test_tasks_of_a_span_belong_to_it_and_tasks_beside_it_do_not(kept: Kep
     assert parent(kept["c"]) == "" and kept["c"].context.trace_id != kept["outer"].context.trace_id
 
 
-def test_a_part_of_nothing_is_not_recorded(kept: Kept) -> None:
+def test_a_span_without_a_sampled_parent_is_not_recorded(kept: Kept) -> None:
     with tracing.span("score length"):
         pass
     for carried in ("nonsense", new_traceparent(sampled=False)):
@@ -63,13 +62,13 @@ def test_a_part_of_nothing_is_not_recorded(kept: Kept) -> None:
     assert kept.spans == []
 
 
-def test_an_error_is_told_and_goes_on(kept: Kept) -> None:
+def test_an_error_is_recorded_and_raised(kept: Kept) -> None:
     with pytest.raises(ValueError, match="no"), tracing.span("step", begins=True):
         raise ValueError("no")
     assert kept["step"].status.description == "ValueError: no"
 
 
-def test_whoever_begins_a_trace_decides_for_all_services(kept: Kept) -> None:
+def test_the_first_service_of_a_trace_decides_on_sampling(kept: Kept) -> None:
     unseen, seen = new_traceparent(sampled=False), new_traceparent()
     assert trace_id(unseen)
     with tracing.span("generate", unseen), tracing.span("inside") as inside:
@@ -83,24 +82,15 @@ def test_whoever_begins_a_trace_decides_for_all_services(kept: Kept) -> None:
     assert f"00-{link.context.trace_id:032x}-{link.context.span_id:016x}-01" == seen
 
 
-def test_what_is_off_keeps_nothing_and_costs_next_to_nothing() -> None:
+def test_tracing_that_is_off_records_nothing() -> None:
     assert not tracing.is_on()
     with tracing.span("generate", new_traceparent(), group_id="g") as span:
         span.set(tokens=1)
         span.link([new_traceparent()])
         assert span is tracing.OFF and tracing.carrier() == {}
-    parent, rounds = new_traceparent(), 20_000
-    best = float("inf")
-    for _ in range(5):
-        began = time.thread_time()
-        for _ in range(rounds):
-            with tracing.span("generate", parent, group_id="g"):
-                pass
-        best = min(best, (time.thread_time() - began) / rounds)
-    assert best < 10e-6  # About half a microsecond; a group has some five spans.
 
 
-def test_what_is_off_imports_nothing() -> None:
+def test_tracing_that_is_off_imports_nothing() -> None:
     code = (
         "import sys; from headrace.wire import tracing; from headrace.wire.config.settings import TracingTable;"
         "tracing.start(TracingTable(), service='s', run_id='r', instance='0');"

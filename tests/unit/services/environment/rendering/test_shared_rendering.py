@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from headrace.config.data import DataTable
 from headrace.data.example_render import ExampleRenderer, RenderedExample
 from headrace.data.examples import dialogue_of
-from headrace.data.rows import DataRow, read_rows
+from headrace.data.rows import DataRow
 from headrace.model.tiny_models import END, PAD
 from headrace.services.environment.child.tools import make_tool
 from headrace.services.environment.rendering.conversation import TemplateRenderer
@@ -119,23 +119,6 @@ def test_arguments_and_tools_as_json_text_are_the_same_tokens(tmp_path: Path, ar
     assert as_examples(tokenizer, row(arguments, tools)) == as_examples(tokenizer, row())
 
 
-def test_a_parquet_file_renders_as_the_same_rows_of_json(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    tokenizer = tokenizer_of(tmp_path)
-    other = row({"text": "x", "a": None}) | {"tools": [{**TOOLS[0], "strict": True}]}
-    pq.write_table(pa.Table.from_pylist([row(), other]), tmp_path / "rows.parquet")
-    first, _ = read_rows(str(tmp_path / "rows.parquet"), subset="", split="train")
-    assert isinstance(first, DataRow) and first.values["tools"][0]["strict"] is None  # type: ignore[index]
-    table = DataTable(path="rows.jsonl")
-    found = ExampleRenderer(tokenizer, table, [tokenizer.eos_token_id]).dialogue(dialogue_of(first, table))
-    wanted = as_examples(tokenizer, row())
-    # A struct of Arrow has its fields in one order for all rows: arguments are compared as the rows give them.
-    assert [one.trained for one in found] == [one.trained for one in wanted]
-    assert sorted(tokenizer.decode(found[0].completion_ids)) == sorted(tokenizer.decode(wanted[0].completion_ids))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -149,7 +132,7 @@ def test_a_parquet_file_renders_as_the_same_rows_of_json(tmp_path: Path) -> None
         ),
     ],
 )
-def test_what_no_template_could_render_is_refused_with_its_place(
+def test_a_row_that_no_template_could_render_is_refused_with_its_place(
     tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(DataError) as caught:
@@ -167,7 +150,7 @@ def metaspace_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def test_text_behind_a_stop_token_has_the_ids_that_it_has_within_the_whole(tmp_path: Path) -> None:
+def test_text_after_a_stop_token_has_the_same_ids_as_within_the_whole(tmp_path: Path) -> None:
     template = (
         "{% for m in messages %}[{{ m.role }}] {{ m.content }}" + END + "{% endfor %}"
         "{% if add_generation_prompt %}[assistant]{% endif %}"

@@ -10,14 +10,9 @@ import pytest
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.api import add_annotation
 from headrace.services.orchestrator.http.pages import page_policy
-from headrace.services.orchestrator.service import rest_app
-from headrace.services.orchestrator.settings import OrchestratorSettings
-from headrace.wire.access import process
-from headrace.wire.access.roles import Role
 from headrace.wire.http import admin_app
-from headrace.wire.rundir.layout import RunPaths
 from tests.annotation import write_run
-from tests.http_tokens import any_role, of_run
+from tests.http_tokens import any_role
 
 BASE = "http://127.0.0.1:7001"
 SAME = {"Origin": BASE}
@@ -39,7 +34,7 @@ async def vote(client: httpx.AsyncClient, name: str, choice: str, pair: str = ""
     return await client.post("/api/annotation/votes", json=body, headers=SAME)
 
 
-async def test_vote_undo_and_the_ranked_pairs(client: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_a_vote_can_be_undone_and_the_last_one_ranks_the_pair(client: httpx.AsyncClient, tmp_path: Path) -> None:
     first = (await vote(client, "ann", "left")).json()
     assert first["judged"] == 1
     undone = (await client.post(
@@ -62,16 +57,3 @@ async def test_a_vote_is_idempotent_and_a_different_one_a_conflict(client: httpx
 @pytest.mark.parametrize("name", ["", " ", "<script>", "a" * 41, "a\x00b", "-x", "a/b"])
 async def test_names_are_checked(client: httpx.AsyncClient, name: str) -> None:
     assert (await client.get("/api/annotation/next", params={"annotator": name})).status_code == 422
-
-
-async def test_the_orchestrator_of_a_run_serves_annotators(tmp_path: Path) -> None:
-    service = AnnotationService(write_run(tmp_path))
-    process.use(Role.ORCHESTRATOR, RunPaths(tmp_path).tokens, makes=True)
-    app = rest_app(lambda: None, service, OrchestratorSettings(run_dir=tmp_path))
-    process.forget()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as client:
-        assert (await client.get("/api/annotation/next?annotator=ann")).status_code == 401
-        client.headers.update(of_run(tmp_path, Role.ANNOTATOR))
-        assert (await client.get("/api/annotation/next?annotator=ann")).json()["judged"] == 0
-        assert not (tmp_path / "annotations" / "pairs.jsonl").exists()
-    await service.close()

@@ -33,7 +33,7 @@ async def test_all_clients_hear_all_events() -> None:
     assert [[await anext(stream) for _ in range(2)] for stream in streams] == [[step(1).text, step(2).text]] * 2
 
 
-async def test_what_was_missed_comes_first_and_no_step_comes_twice() -> None:
+async def test_missed_events_come_first_and_no_step_comes_twice() -> None:
     feed = EventFeed()
     told = asyncio.Event()
 
@@ -61,7 +61,17 @@ async def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on(monke
     assert [text async for text in slow] == []
 
 
-async def test_closing_ends_all_streams_and_takes_nobody_in() -> None:
+async def test_a_full_feed_has_room_again_once_a_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "MOST_CLIENTS", 2)
+    feed = EventFeed()
+    streams = [await begun(feed), await begun(feed)]
+    feed.send(step(1))
+    assert await anext(streams[0]) == step(1).text and feed.is_full
+    await streams[0].aclose()
+    assert not feed.is_full
+
+
+async def test_a_closed_feed_ends_all_streams_and_accepts_no_client() -> None:
     feed = EventFeed()
     streams = [await begun(feed), await begun(feed)]
     waiting = [asyncio.create_task(anext(stream, "ended")) for stream in streams]
@@ -69,12 +79,3 @@ async def test_closing_ends_all_streams_and_takes_nobody_in() -> None:
     feed.close()
     assert await asyncio.gather(*waiting) == ["ended", "ended"]
     assert feed.is_full and len(feed) == 0
-
-
-async def test_a_client_that_leaves_is_forgotten() -> None:
-    feed = EventFeed()
-    stream = await begun(feed)
-    feed.send(step(1))
-    await anext(stream)
-    await stream.aclose()
-    assert len(feed) == 0

@@ -4,57 +4,34 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from headrace.services.orchestrator.issuing.dead_letters import DeadLetters
-from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.issuing.messages import eval_prompt
-from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
-from headrace.services.orchestrator.issuing.prompts import PromptOrder, PromptRow
-from headrace.services.orchestrator.publication.clients import Clients
-from headrace.services.orchestrator.settings import OrchestratorSettings
-from headrace.services.orchestrator.state.run_state import RunPhase, RunState
+from headrace.services.orchestrator.issuing.prompts import PromptOrder
+from headrace.services.orchestrator.state.run_state import RunPhase
 from headrace.services.orchestrator.state.store import Store
-from headrace.wire.config.settings import BatchTable, RunTable
-from headrace.wire.contracts import DropReason, Message, PromptGroup, decode, encode
+from headrace.wire.contracts import DropReason, PromptGroup, decode, encode
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.events import EventLog, read_events
+from headrace.wire.rundir.events import read_events
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.worker import bury_puts, dead_put
 from headrace.wire.v1 import orchestrator_pb2 as pb
-from tests.memory_broker import MemoryBroker
+from tests.unit.services.orchestrator.issuing.test_issuer import ROWS, Office
 
-ROWS = [
-    PromptRow(sample_id=f"s{i}", token_ids=np.array([i + 1], np.int32), text=f"prompt {i}", columns={})
-    for i in range(5)
-]
 BATCH = 3
 
 
-class House:
-    """An issuer and the dead letters over a store on disk and streams in memory; 3 groups are open at once."""
+class House(Office):
+    """An office with its dead letters, in a run that goes on."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.settings = OrchestratorSettings(
-            run=RunTable(id="test", seed=1, max_steps=50, max_staleness=0),
-            batch=BatchTable(groups=BATCH, group_size=2),
-            run_dir=path,
-        )
-        self.broker = MemoryBroker()
-        self.taken = 0
-        self.step = 0
-        self.build()
+        super().__init__(path)
+        self.taken = self.step = 0
 
     def build(self) -> None:
-        """Also what a restart does: everything anew but disk and streams."""
-        self.store = Store(self.path / "state.sqlite")
-        self.state = RunState(self.store, max_steps=50)
+        super().build()
         self.state.phase = RunPhase.RUNNING
-        self.events = EventLog(self.path, "orchestrator", "x")
-        prompts = PromptStream(self.broker, self.store)
-        self.issuer = Issuer(self.settings, ROWS, self.store, self.state, self.broker, prompts, Clients(), self.events)
         self.dead = DeadLetters(self.broker, self.store, self.issuer, ROWS, self.state, self.events, "test")
 
     async def issue(self) -> list[tuple[int, str]]:
@@ -62,7 +39,7 @@ class House:
         await self.issuer.issue()
         messages = [decode(data) for data in await self.broker.live(StreamName.PROMPTS)]
         new, self.taken = messages[self.taken :], len(messages)
-        return [(message.header.group_index, _sample(message)) for message in new]
+        return [(one.header.group_index, one.body.sample_id) for one in new if isinstance(one.body, PromptGroup)]
 
     async def train(self, *indices: int) -> None:
         self.step += 1
@@ -79,11 +56,6 @@ class House:
         return (await self.broker.newest(StreamName.DEAD, before="", count=1))[0].id
 
 
-def _sample(message: Message) -> str:
-    assert isinstance(message.body, PromptGroup)
-    return message.body.sample_id
-
-
 def usual(indices: Sequence[int], moved: int = 0) -> list[tuple[int, str]]:
     """What the run's order gives these groups when `moved` groups before them were issued again."""
     order = PromptOrder(len(ROWS), seed=1)
@@ -95,7 +67,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     yield House(tmp_path)
 
 
-async def test_a_letter_tells_whose_it_was_and_why(house: House) -> None:
+async def test_a_letter_names_its_group_and_the_reason(house: House) -> None:
     issued = dict(await house.issue())
     await house.bury(1)
     await house.bury(2, DropReason.POISON)
@@ -104,11 +76,11 @@ async def test_a_letter_tells_whose_it_was_and_why(house: House) -> None:
     newest, oldest = page.rows
     assert (newest.group_index, newest.reason, newest.service) == (2, "poison", "reward")
     assert oldest.error == "gave 1 up" and oldest.group_id == "test/g00000001" and oldest.purpose == "train"
-    assert oldest.prompt == f"prompt {issued[1][1:]}" and oldest.bytes > 0 and not oldest.requeued
+    assert oldest.prompt == issued[1][1:] and oldest.bytes > 0 and not oldest.requeued
     assert (await house.dead.page(1, 10)).rows == (oldest,)
 
 
-async def test_its_prompt_takes_the_next_free_index_and_no_prompt_is_lost(house: House) -> None:
+async def test_a_requeued_prompt_takes_the_next_free_index_and_no_prompt_is_lost(house: House) -> None:
     issued = dict(await house.issue())
     entry = await house.bury(1)
     assert "as soon as credit allows" in await house.dead.requeue(entry, "dashboard")
@@ -119,7 +91,7 @@ async def test_its_prompt_takes_the_next_free_index_and_no_prompt_is_lost(house:
     assert (await house.dead.page(0, 1)).rows[0].requeued
 
 
-async def test_it_is_issued_once_however_often_it_is_asked_and_whoever_lives(house: House) -> None:
+async def test_repeated_requests_issue_a_letter_once_across_restarts(house: House) -> None:
     await house.issue()
     entry = await house.bury(1)
     await house.dead.requeue(entry, "a")
@@ -135,7 +107,7 @@ async def test_it_is_issued_once_however_often_it_is_asked_and_whoever_lives(hou
     assert [(event["who"], event["group_id"]) for event in told] == [("a", "test/g00000001")]
 
 
-async def test_several_keep_their_order_and_stay_within_credit(house: House) -> None:
+async def test_several_letters_keep_their_order_and_stay_within_credit(house: House) -> None:
     issued = dict(await house.issue())
     entries = [await house.bury(index) for index in (2, 0)]
     for entry in entries:
@@ -144,7 +116,7 @@ async def test_several_keep_their_order_and_stay_within_credit(house: House) -> 
     assert len(house.store.open_groups()) == BATCH
 
 
-async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_been(house: House) -> None:
+async def test_a_kill_at_any_statement_of_an_issue_changes_nothing(house: House) -> None:
     issued = dict(await house.issue())
     for index in (2, 0):
         await house.dead.requeue(await house.bury(index), "x")
@@ -170,7 +142,7 @@ async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_b
         assert [ROWS[again.issuer.row_of(index)].sample_id for index in (1, 3, 4)] == [issued[1], issued[2], issued[0]]
 
 
-async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: House) -> None:
+async def test_a_letter_that_cannot_be_issued_again_is_refused_with_the_reason(house: House) -> None:
     await house.issue()
     house.broker.put(StreamName.DEAD, encode(eval_prompt(house.settings, ROWS[0], prompt=0, version=3)))
     house.broker.put(StreamName.DEAD, b"nobody can read this")
@@ -192,7 +164,7 @@ async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: Hou
         await house.dead.requeue(trained, "x")
 
 
-async def test_who_reports_a_fate_does_not_move_what_waits(house: House) -> None:
+async def test_a_trainers_registration_does_not_issue_waiting_letters(house: House) -> None:
     """The journal wins: fates taken back open groups again, and the waiting prompt still comes behind them."""
     await house.issue()
     entry = await house.bury(1)
@@ -203,7 +175,7 @@ async def test_who_reports_a_fate_does_not_move_what_waits(house: House) -> None
     assert house.store.requeued() == {1: None}
 
 
-async def test_a_group_that_is_open_is_refused_for_it_is_issued_again_by_itself(house: House) -> None:
+async def test_a_letter_of_an_open_group_is_refused(house: House) -> None:
     await house.issue()
     data = (await house.broker.live(StreamName.PROMPTS))[1]
     dead = dead_put(data, DropReason.POISON, "bad_checksum", "rollout")

@@ -88,6 +88,9 @@ class Office:
     async def issued(self) -> list[Message]:
         return [decode(data) for data in await self.broker.live(StreamName.PROMPTS)]
 
+    async def until_issued(self, count: int) -> None:
+        await until_async(lambda: self.broker.streams[StreamName.PROMPTS].added >= count)
+
     async def trained(self, step: int, *indices: int) -> None:
         fates = [common_pb2.Fate(group_index=index, step=step) for index in indices]
         await self.state.report(pb.ReportProgressRequest(incarnation=1, version=step, fates=fates))
@@ -134,7 +137,9 @@ async def test_trained_and_dropped_groups_free_credit_and_new_prompts_ask_for_th
         assert [message.header.group_index for message in (await it.issued())[6:]] == [6]
 
 
-async def test_uninformative_groups_are_made_up_for_at_once_and_fail_no_run(tmp_path: Path, staleness: int) -> None:
+async def test_uninformative_groups_are_replaced_at_once_and_do_not_fail_the_run(
+    tmp_path: Path, staleness: int
+) -> None:
     async with office(tmp_path, staleness=staleness) as it:
         await it.issuer.issue()
         limit = 3 * (staleness + 1)
@@ -150,7 +155,7 @@ async def test_uninformative_groups_are_made_up_for_at_once_and_fail_no_run(tmp_
         }
 
 
-async def test_credit_freed_before_the_step_is_done_is_for_groups_behind_that_step(tmp_path: Path) -> None:
+async def test_credit_freed_during_a_step_goes_to_groups_of_the_next_version(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         await it.issuer.issue()
         fates = [common_pb2.Fate(group_index=index, step=1) for index in (0, 1, 2)]
@@ -251,8 +256,7 @@ async def test_an_evaluation_ends_with_its_last_prompt_and_is_written_down(tmp_p
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
         assert evaluation.due(0, 5) and not evaluation.due(1, 5)
         evaluation.start(0)
-        while len(await it.issued()) < 5:
-            await _turn()
+        await it.until_issued(5)
         for position, message in enumerate(await it.issued()):
             assert message.header.purpose is Purpose.EVAL
             await evaluation._take(evaluated(message, float(position < 2)))
@@ -271,8 +275,7 @@ async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missi
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
         evaluation.start(0)
-        while len(await it.issued()) < 5:
-            await _turn()
+        await it.until_issued(5)
         first, second, *_ = await it.issued()
         await evaluation._take(evaluated(first, 1.0))
         tombstone = Tombstone(reason=DropReason.SCORER_FAILED)
@@ -284,12 +287,6 @@ async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missi
         await evaluation.finished()
         (result,) = evaluation.results
         assert (result.prompts, result.missing, result.accuracy) == (1, 4, 1.0)
-
-
-async def _turn() -> None:
-    import asyncio
-
-    await asyncio.sleep(0.01)
 
 
 async def test_a_run_in_which_nothing_can_be_scored_ends_with_the_reason(tmp_path: Path) -> None:
@@ -311,7 +308,7 @@ async def test_a_run_in_which_nothing_can_be_scored_ends_with_the_reason(tmp_pat
         assert "the last 4 groups were all dropped, the newest as scorer_failed" in it.state.reason
 
 
-async def test_nothing_is_issued_behind_the_last_step(tmp_path: Path) -> None:
+async def test_nothing_is_issued_after_the_last_step(tmp_path: Path) -> None:
     async with office(tmp_path, staleness=2) as it:
         fates = [common_pb2.Fate(group_index=index, step=5) for index in (0, 1, 2)]
         await it.state.report(pb.ReportProgressRequest(incarnation=1, version=4, fates=fates))
@@ -331,7 +328,7 @@ async def test_repeated_fates_count_once_and_a_resumed_run_is_not_failed_by_old_
         assert it.state.phase is RunPhase.RUNNING
 
 
-async def test_an_answer_of_another_version_is_no_result(tmp_path: Path) -> None:
+async def test_an_answer_of_another_version_does_not_count(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
         header = Header(run_id="test", purpose=Purpose.EVAL, group_index=0, group_id=eval_group_id("test", 4, 0))
@@ -340,7 +337,7 @@ async def test_an_answer_of_another_version_is_no_result(tmp_path: Path) -> None
         assert it.store.eval_results(4) == {0: (0, 0, 0)}
 
 
-async def test_an_answer_that_nobody_could_score_is_told_as_such(tmp_path: Path) -> None:
+async def test_an_unscored_answer_is_reported_as_abstained(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
         for prompt in range(2):

@@ -6,10 +6,6 @@ from headrace.services.orchestrator.publication.calibration import judge
 from headrace.wire.v1.common_pb2 import TensorChecksum
 
 
-def doubted(**values: str) -> list[TensorChecksum]:
-    return [TensorChecksum(name=name, value=value) for name, value in values.items()]
-
-
 @pytest.mark.parametrize(
     ("found", "folder", "damaged", "words"),
     [
@@ -25,5 +21,10 @@ def doubted(**values: str) -> list[TensorChecksum]:
 def test_the_folder_tells_whether_the_table_is_wrong_or_the_weights(
     found: dict[str, str], folder: dict[str, str], damaged: bool, words: str
 ) -> None:
-    judged = judge(doubted(**found), folder, loaded_known=True, why_not="late")
+    judged = judge(
+        [TensorChecksum(name=name, value=value) for name, value in found.items()],
+        folder,
+        loaded_known=True,
+        why_not="late",
+    )
     assert judged.damaged is damaged and words in judged.words

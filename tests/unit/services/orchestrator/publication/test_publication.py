@@ -72,7 +72,7 @@ async def test_a_publication_leaves_its_timeline_in_the_event_log(tmp_path: Path
         ({"commit": "fail"}, "commit"),
     ],
 )
-async def test_who_misses_a_phase_is_left_out_and_the_other_goes_on(
+async def test_a_replica_that_fails_a_phase_is_left_out_and_the_other_commits(
     tmp_path: Path, script: dict[str, Any], phase: str
 ) -> None:
     good, bad = ScriptedReplica("good"), ScriptedReplica("bad", **script)
@@ -118,7 +118,7 @@ async def test_a_new_life_of_the_trainer_opens_new_groups(tmp_path: Path) -> Non
         assert len({group.name for group in one.groups}) == 2
 
 
-async def test_a_tensor_parallel_engine_takes_a_run_of_ranks(tmp_path: Path) -> None:
+async def test_a_tensor_parallel_engine_takes_consecutive_ranks(tmp_path: Path) -> None:
     wide = ScriptedReplica("wide", ranks=4)
     async with world(tmp_path, wide) as it:
         assert committed(await it.publisher.publish(it.request())) == {"wide": True}
@@ -126,7 +126,7 @@ async def test_a_tensor_parallel_engine_takes_a_run_of_ranks(tmp_path: Path) -> 
         assert it.trainer.sizes == [5]
 
 
-async def test_a_slow_joiner_does_not_hold_the_trainers_publication(tmp_path: Path) -> None:
+async def test_a_slow_joiner_does_not_delay_the_trainers_publication(tmp_path: Path) -> None:
     quick, slow = ScriptedReplica("quick"), ScriptedReplica("slow", receive="wait")
     async with world(tmp_path, quick, slow) as it:
         joining = asyncio.create_task(it.publisher.bring(it.request(3), it.replica("slow")))
@@ -152,7 +152,7 @@ async def test_a_lower_incarnation_is_fenced(tmp_path: Path) -> None:
             await it.publisher.publish(it.request(incarnation=1))
 
 
-async def test_a_repeated_publication_leaves_alone_who_has_it(tmp_path: Path) -> None:
+async def test_a_repeated_publication_skips_replicas_that_have_it(tmp_path: Path) -> None:
     one = ScriptedReplica("a")
     async with world(tmp_path, one) as it:
         await it.publisher.publish(it.request())
@@ -182,10 +182,7 @@ async def test_a_newcomer_gets_the_current_version_without_a_step(tmp_path: Path
         joiners = asyncio.create_task(Joiners(it.state, it.registry, it.publisher).run())
         late = ScriptedReplica("late")
         await it.join(late)
-        for _ in range(600):
-            if it.registry.alive(time.monotonic())[0].version.version == 3:
-                break
-            await asyncio.sleep(0.05)
+        await until_async(lambda: it.registry.alive(time.monotonic())[0].version.version == 3)
         joiners.cancel()
         assert late.calls == ["prepare", "receive", "verify", "commit"]
 
@@ -208,10 +205,7 @@ async def test_a_session_that_outlived_its_publication_is_ended_by_a_new_one(tmp
         await it.join(orphan, pb.REPLICA_STATE_UPDATING)
         began = time.monotonic()
         joiners = asyncio.create_task(Joiners(it.state, it.registry, it.publisher).run())
-        for _ in range(600):
-            if it.registry.alive(time.monotonic())[0].version.version == 3:
-                break
-            await asyncio.sleep(0.05)
+        await until_async(lambda: it.registry.alive(time.monotonic())[0].version.version == 3)
         joiners.cancel()
         assert orphan.calls == ["prepare", "receive", "verify", "commit"]
         assert orphan.first_call - began > 2.0, "its publication might still have been under way"
@@ -237,7 +231,7 @@ async def test_groups_of_replicas_that_are_gone_are_closed(tmp_path: Path) -> No
         assert it.trainer.closed == [gone.groups[0].name]
 
 
-async def test_a_trainer_that_is_away_is_not_the_replicas_miss(tmp_path: Path) -> None:
+async def test_an_unreachable_trainer_is_not_counted_against_the_replica(tmp_path: Path) -> None:
     one = ScriptedReplica("a")
     async with world(tmp_path, one) as it:
         await it.servers[0].stop(0)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from headrace.services.reward.http_api import ScoreSample, sample_of
-from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Sample
 from headrace.wire.contracts import Segment
-from tests import builders
+from tests.reward_scorers import played_sample as played
 from tests.unit.services.reward.models.test_reward_model import alone, scored, write_folder
 
 CALLS = "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments.who }}{% endfor %}"
@@ -39,15 +37,6 @@ TOLD: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("chat"), template=TEMPLATE)
-
-
-def played(**changes: Any) -> Sample:
-    """The builder's episode: turns that end at 1, 3 and 5, the last one in a segment of its own."""
-    group = builders.played_group()
-    episode = group.rollouts[0].episode
-    assert episode is not None
-    rollout = replace(group.rollouts[0], episode=replace(episode, **changes))
-    return samples_of(replace(group, rollouts=(rollout, group.rollouts[1])), "g")[0]
 
 
 def text_episode(completion: list[dict[str, Any]] = TOLD) -> Sample:

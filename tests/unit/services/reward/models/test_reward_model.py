@@ -19,6 +19,7 @@ from headrace.services.reward.rubric.samples import samples_of
 from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
+from tests.reward_scorers import loaded_scorer
 from tests.unit.services.trainer.builders import VOCAB, scored_group, tiny_config, tiny_folder
 
 CHARACTERS = "abcdefghijklmnopqrstuv"
@@ -62,12 +63,10 @@ def ids_of(sample: Sample) -> Any:
 
 
 async def scored(folder: Path, given: list[Sample], **options: Any) -> list[Verdict]:
-    scorer = build_scorer("reward_model", {"path": str(folder), **options}, CONTEXT)
-    await scorer.load()
-    try:
+    async with loaded_scorer(
+        "reward_model", {"path": str(folder), **options}, component="rm", timeout_s=20.0
+    ) as scorer:
         return list(await scorer.score(given))
-    finally:
-        await scorer.close()
 
 
 def numbers(verdicts: list[Verdict]) -> list[float]:
@@ -83,13 +82,11 @@ async def test_each_sample_is_scored_as_transformers_scores_it_alone(folder: Pat
     assert len(set(expected)) == 10
 
 
-async def test_apart_a_groups_scores_are_the_same_bits_whatever_else_is_scored(folder: Path) -> None:
-    scorer = build_scorer("reward_model", {"path": str(folder), "join": False}, CONTEXT)
-    await scorer.load()
-    by_itself = await scorer.score(samples(0))
-    among = (await asyncio.gather(*(scorer.score(samples(index)) for index in range(5))))[0]
-    await scorer.close()
-    assert by_itself == among
+async def test_without_join_a_groups_scores_are_the_same_bits_whatever_else_is_scored(folder: Path) -> None:
+    async with loaded_scorer("reward_model", {"path": str(folder), "join": False}) as scorer:
+        by_itself = await scorer.score(samples(0))
+        among = (await asyncio.gather(*(scorer.score(samples(index)) for index in range(5))))[0]
+        assert by_itself == among
 
 
 async def test_models_that_are_loaded_at_the_same_time_leave_the_libraries_as_they_were(folder: Path) -> None:
@@ -129,7 +126,7 @@ async def test_samples_of_text_are_tokenized_as_the_stage_prepares_its_pairs(fol
     assert never == pytest.approx(numbers(await scored(tmp_path / "plain", given)), abs=1e-6)
 
 
-async def test_tokens_that_it_does_not_know_fail_their_sample_only(folder: Path) -> None:
+async def test_unknown_tokens_fail_their_sample_only(folder: Path) -> None:
     given = samples()
     strange = Sample(
         prompt="", completion="", prompt_ids=given[0].prompt_ids, completion_ids=np.array([VOCAB], np.int32)
@@ -144,7 +141,7 @@ async def test_tokens_that_it_does_not_know_fail_their_sample_only(folder: Path)
     )
 
 
-async def test_its_version_is_that_of_the_weights(folder: Path, tmp_path: Path) -> None:
+async def test_its_version_follows_the_weights(folder: Path, tmp_path: Path) -> None:
     versions = []
     for path in (folder, write_folder(tmp_path / "same"), write_folder(tmp_path / "other", seed=4)):
         scorer = build_scorer("reward_model", {"path": str(path)}, CONTEXT)
@@ -154,7 +151,7 @@ async def test_its_version_is_that_of_the_weights(folder: Path, tmp_path: Path) 
     assert versions[0] == versions[1] != versions[2]
 
 
-async def test_a_folder_that_is_no_reward_model_is_refused_before_anything_is_loaded(
+async def test_a_folder_without_a_reward_model_is_refused_before_anything_is_loaded(
     tmp_path: Path, folder: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"holds no model .*run\.stage"):

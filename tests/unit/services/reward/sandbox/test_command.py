@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from headrace.services.reward.sandbox import bubblewrap
+from headrace.services.reward.sandbox import bubblewrap, cpu
 from headrace.services.reward.sandbox.inside.confine import Limits
 
 
@@ -58,3 +58,12 @@ def test_only_the_inside_is_shown_to_the_sandbox():
 
 def root_of(module: str) -> str:
     return module if module.startswith("headrace.services.") else module.partition(".")[0]
+
+
+def test_a_quota_is_fewer_cpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(cpu, "_QUOTA", tmp_path / "cpu.max")
+    own = len(os.sched_getaffinity(0))
+    for text, available in ((None, own), ("max 100000\n", own), ("50000 100000\n", 0.5)):
+        if text is not None:
+            (tmp_path / "cpu.max").write_text(text)
+        assert cpu.available() == available

@@ -12,7 +12,6 @@ from headrace.services.reward.user.child import plain, trl, verl
 from headrace.wire.errors import ConfigError
 
 MODULE = """
-import asyncio
 import math
 import numpy as np
 
@@ -38,18 +37,8 @@ def logging(completions, log_metric, log_extra):
     log_extra("column", ["x"])
     return np.ones(len(completions), np.float32)
 
-def one(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
-    return {"score": float(solution_str == ground_truth) + bonus, "acc": True, "pred": solution_str,
-            "difficulty": extra_info["level"]}
-
-def many(data_sources, solution_strs, ground_truths, extra_infos):
-    return [a == b for a, b in zip(solution_strs, ground_truths)]
-
 def no_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"reward": 1.0}
-
-def returns(completion, what):
-    return {"nan": math.nan, "text": "1.0", "none": None, "array": np.float64(2.0), "truth": np.bool_(True)}[what]
 
 class Odd:
     def item(self, which):
@@ -66,17 +55,6 @@ def odd_metrics(completions, log_metric, log_extra):
         log_metric(name, value)
     return [1.0 for _ in completions]
 
-def huge(data_source, solution_str, ground_truth, extra_info=None):
-    return {"score": 10**400}
-
-lock = asyncio.Lock()
-
-async def counted(completion, **columns):
-    async with lock:
-        loops.add(asyncio.get_running_loop())
-    return float(len(loops))
-
-loops = set()
 number = 7
 """
 
@@ -101,7 +79,7 @@ def test_a_plain_function_gets_columns_and_options_as_keywords() -> None:
     assert answer({"completion": "four", "keywords": {"answer": "x", "scale": 2.0}}) == {"value": 8.0}
 
 
-def test_async_functions_are_awaited_and_truth_is_one_or_zero() -> None:
+def test_async_functions_are_awaited_and_booleans_become_numbers() -> None:
     assert plain.serve("user_functions:slow")({"completion": "", "keywords": {}}) == {"value": 0.5}
     equal = plain.serve("user_functions:equal")
     found = equal({"completion": "a", "keywords": {"answer": "a"}})["value"]
@@ -119,12 +97,12 @@ def test_async_functions_are_awaited_and_truth_is_one_or_zero() -> None:
         ("user_functions", "write module:function"),
     ],
 )
-def test_a_function_that_cannot_be_had_is_named_with_the_way_out(target: str, words: str) -> None:
+def test_a_function_that_cannot_be_loaded_is_named_with_the_way_out(target: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         find(target)
 
 
-def test_the_version_is_that_of_the_source(tmp_path: Path) -> None:
+def test_the_version_follows_the_source(tmp_path: Path) -> None:
     one = about(find("user_functions:length"))
     assert one["version"] == about(find("user_functions:equal"))["version"] != ""
     assert about(math.sin)["version"] == ""
@@ -142,7 +120,7 @@ def test_trl_functions_get_lists_without_the_trainers_state() -> None:
     assert "completion_ids" not in find("user_functions:seen").given  # type: ignore[attr-defined]
 
 
-def test_trl_functions_may_be_async_and_not_apply() -> None:
+def test_a_trl_function_may_be_async_and_return_none() -> None:
     assert trl.serve("user_functions:some", {})(job())["values"] == [1.0, None]
 
 
@@ -151,26 +129,11 @@ def test_trl_functions_get_only_what_they_take_and_their_metrics_are_kept() -> N
     assert found == {"values": [1.0, 1.0], "metrics": {"share": 0.5}}
 
 
-def test_verls_dict_is_the_score_and_its_other_numbers() -> None:
-    keywords = {"data_source": "s", "solution_str": "4", "ground_truth": "4", "extra_info": {"level": 3}, "bonus": 0.5}
-    found = verl.serve("user_functions:one")({"keywords": keywords})
-    assert found == {"scores": [{"score": 1.5, "parts": {"acc": 1.0, "difficulty": 3.0}}]}
-    with pytest.raises(KeyError, match="no 'score', only reward"):
-        verl.serve("user_functions:no_score")(
-            {"keywords": {"data_source": "s", "solution_str": "4", "ground_truth": "4"}}
-        )
-
-
-def test_side_numbers_that_are_none_leave_the_score() -> None:
+def test_side_values_that_are_not_finite_numbers_leave_the_score() -> None:
     keywords = {"data_source": "s", "solution_str": "4", "ground_truth": "4"}
     found = verl.serve("user_functions:odd_parts")({"keywords": keywords})
     assert found == {"scores": [{"score": 1.0, "parts": {"fine": 0.5, "7": 1.0}}]}
+    with pytest.raises(KeyError, match="no 'score', only reward"):
+        verl.serve("user_functions:no_score")({"keywords": keywords})
     found = trl.serve("user_functions:odd_metrics", {})(job())
     assert found == {"values": [1.0, 1.0], "metrics": {"fine": 0.5, "7": 1.0}}
-
-
-def test_verls_batch_form_scores_a_list() -> None:
-    lists = {"data_sources": ["s"] * 2, "solution_strs": ["4", "5"], "ground_truths": ["4"] * 2}
-    lists |= {"extra_infos": [None] * 2}
-    found = verl.serve("user_functions:many")({"keywords": lists})["scores"]
-    assert [one["score"] for one in found] == [1.0, 0.0]

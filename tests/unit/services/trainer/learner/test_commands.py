@@ -71,10 +71,6 @@ def test_a_command_stays_until_the_slowest_rank_has_read_it(store):
     assert [quick.next().name, slow.next().name] == ["train", "train"]
 
 
-def heads(store, number=0):
-    return json.loads(store.get(f"command/{number}/head"))
-
-
 def test_a_command_of_another_token_is_not_obeyed(store):
     follower = Commands(store, 2, rank=1, token=TOKEN)
     Commands(store, 2, rank=0, token="of another").send("train", [b"one"])
@@ -86,7 +82,7 @@ def test_a_command_of_another_token_is_not_obeyed(store):
 def test_a_command_that_was_changed_in_the_store_is_not_obeyed(store, forged):
     leader, follower = ends(store)
     leader.send("train", [b"one"], step=7)
-    signed = heads(store)
+    signed = json.loads(store.get("command/0/head"))
     match forged:
         case "head":
             store.set("command/0/head", json.dumps({**signed, "head": signed["head"].replace("train", "stop")}))

@@ -15,26 +15,18 @@ CPU = torch.device("cpu")
 LORA = {"rank": 2, "alpha": 4, "targets": ["q_proj"]}
 
 
-def record(tmp_path):
-    run = RunPaths(tmp_path / "run")
-    run.config.mkdir(parents=True, exist_ok=True)
-    run.model_files.write_text(as_json(read_model_files(tmp_path / "model")))
-
-
-def change(path):
-    path.write_bytes(path.read_bytes()[:-1] + b"\7")
-
-
 @pytest.mark.parametrize(
     ("lora", "algorithm", "refused"), [({}, {}, False), (LORA, {}, True), ({}, {"kl_coef": 0.1}, True)]
 )
-def test_of_rl(tmp_path, lora, algorithm, refused):
+def test_changed_weights_are_refused_where_they_are_read_again(tmp_path, lora, algorithm, refused):
     model = tiny_folder(tmp_path / "model")
     values = {"model": {"path": model, "lora": lora}, "algorithm": algorithm, "run_dir": tmp_path / "run"}
     settings = TrainerSettings.model_validate(values)
-    record(tmp_path)
+    run, weights = RunPaths(tmp_path / "run"), model / "model.safetensors"
+    run.config.mkdir(parents=True)
+    run.model_files.write_text(as_json(read_model_files(model)))
     load_learner(settings, Ranks.alone(), CPU)
-    change(model / "model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\7")
     if refused:
         with pytest.raises(ConfigError, match=r"model\.safetensors has changed"):
             load_learner(settings, Ranks.alone(), CPU)

@@ -13,10 +13,7 @@ CHILD = "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print
 
 
 def test_the_guard_leaves_nothing_behind_when_its_parent_is_gone() -> None:
-    script = (
-        "import subprocess, sys, time; subprocess.Popen(['sleep', '300']); print('up', flush=True); time.sleep(300)"
-    )
-    command = [sys.executable, "-I", "-S", guard.__file__, sys.executable, "-c", script]
+    command = [*COMMAND, CHILD + "time.sleep(300)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as guarded:
         assert guarded.stdin is not None and guarded.stdout is not None
         assert guarded.stdout.readline() == b"up\n"
@@ -26,7 +23,7 @@ def test_the_guard_leaves_nothing_behind_when_its_parent_is_gone() -> None:
         until(lambda: not group_of(guarded.pid))
 
 
-def test_the_guard_ends_what_the_command_left_behind_and_tells_its_status() -> None:
+def test_the_guard_kills_leftover_children_and_reports_the_status() -> None:
     command = [*COMMAND, CHILD + "sys.exit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as guarded:
         assert guarded.stderr is not None

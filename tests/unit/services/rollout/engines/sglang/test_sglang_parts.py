@@ -57,15 +57,7 @@ async def test_a_stop_token_that_came_with_an_abort_ends_the_rollout() -> None:
     assert len(client.bodies) == 1
 
 
-async def test_an_aborted_rollout_goes_on_with_what_it_has() -> None:
-    client = Scripted(([5, 6], "abort", "1.1"), ([4, 7], "stop", "1.2"))
-    (rollout,) = await generation(client).generate(make_request([1, 2, 3], 1, max_tokens=20, stop_token_ids=(7,)))
-    assert rollout.token_ids.tolist() == [5, 6, 4, 7]
-    assert [(span.start, span.end, span.version) for span in rollout.spans] == [(0, 2, ONE), (2, 4, TWO)]
-    assert client.bodies[1]["input_ids"] == [1, 2, 3, 5, 6]
-
-
-async def test_a_group_is_as_old_as_the_oldest_token_that_has_come_back() -> None:
+async def test_a_group_is_as_old_as_its_oldest_returned_token() -> None:
     client = Scripted(([5, 7], "stop", "1.1"), ([3, 4, 6], "abort", "1.2"), ([8, 7], "stop", "1.2"))
     client.go_on.clear()
     made = generation(client)

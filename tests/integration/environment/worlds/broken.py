@@ -1,0 +1,3 @@
+"""Fails while it is imported."""
+
+1 / 0  # noqa: B018
