@@ -1,9 +1,9 @@
 """The components of a reward: what one rollout's was made of, and the numbers of a batch.
 
 A component is a scorer of the rubric; a part of one, `SCORER.PART`, which is shown and does not count; `turns`, the sum
-of a rollout's token scores; or what the trainer adds: `overlong` and `kl`. `combination` is what the weights leave
-unexplained: of a product, a median, a closed gate, and of a score from an older build, which has no weights. The sum of
-weight times value over the components is the reward that is trained on.
+of a rollout's token scores; or what the trainer adds: `overlong_buffer` and `kl`. `combination` is what the weights
+leave unexplained: of a product, a median, a closed gate, and of a score from an older build, which has no weights. The
+sum of weight times value over the components is the reward that is trained on.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import numpy as np
 from headrace.wire.contracts.scores import Score
 
 T = TypeVar("T")
-TURNS, OVERLONG, KL, COMBINATION = "turns", "overlong", "kl", "combination"
+TURNS, OVERLONG, KL, COMBINATION = "turns", "overlong_buffer", "kl", "combination"
 ADDED = (TURNS, OVERLONG, KL, COMBINATION)
 """Components that no scorer of the rubric may be called."""
 MOST_NAMES, MOST_PAIRS = 32, 64

@@ -42,6 +42,11 @@ _LEARNING = Row(
         of_run("headrace_trainer_reward_std", "deviation"),
     ),
     Panel(
+        "Components of the reward",
+        "Mean of each scorer, its parts, token scores and what the trainer adds, of the last step.",
+        largest("headrace_trainer_reward_component", "component", "{{run}} {{component}}"),
+    ),
+    Panel(
         "Held-out accuracy",
         "On prompts that are never trained, at the evaluated version.",
         of_run("headrace_orchestrator_eval_accuracy_ratio"),

@@ -15,6 +15,7 @@ from headrace.services.reward.rubric.scorer_slot import Judged, ScorerSlot
 from headrace.services.reward.scorer import Sample, Verdict
 from headrace.services.reward.settings import CombinationTable, ScorerTable
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.components import ADDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,10 @@ class Rubric:
             raise ConfigError(f"{where}: at least one scorer is needed, e.g. [[reward.scorers]] name = 'numeric'")
         if len(set(names)) < len(names):
             raise ConfigError(f"{where}: two scorers have one name: {', '.join(names)}; give them a label each")
+        if taken := {*names} & {*ADDED}:
+            raise ConfigError(
+                f"{where}: {', '.join(sorted(taken))} names a part of the reward: give the scorer another label"
+            )
         self._table, self._members = table, tuple(members)
         wrong = problem(table, [_part(member, None) for member, _ in members])
         if wrong:

@@ -122,6 +122,7 @@ def test_all_scorers_of_a_group_work_at_the_same_time(monkeypatch: pytest.Monkey
     ("scorers", "words"),
     [
         ([scripted("one"), scripted("one")], "a label each"),
+        ([scripted("one", label="turns")], "turns names a part of the reward"),
         ([{"name": "exact_mach"}], "did you mean 'exact_match'"),
         ([], "at least one scorer"),
         ([scripted("one", at_least=0.5)], "needs combination = 'gate'"),

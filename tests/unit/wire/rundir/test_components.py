@@ -51,13 +51,13 @@ def scored(kind: str, members, token_scores=None) -> Score:
     st.sampled_from(["weighted_sum", "mean", "median", "product", "min", "gate"]),
     MEMBERS,
     st.lists(st.floats(-5, 5, width=32), max_size=3),
-    st.dictionaries(st.sampled_from(["overlong", "kl"]), st.floats(-3, 0)),
+    st.dictionaries(st.sampled_from(["overlong_buffer", "kl"]), st.floats(-3, 0)),
 )
 def test_the_weighted_sum_is_the_reward_trained_on(kind, members, of_tokens, shaping):
     tokens = np.array([*of_tokens, math.nan], dtype=np.float32) if of_tokens else None
     score = scored(kind, members, tokens)
     if score.value is None:
-        assert not set(components_of(score, shaping)) & {"turns", "combination", "overlong", "kl"}
+        assert not set(components_of(score, shaping)) & {"turns", "combination", "overlong_buffer", "kl"}
         return
     trained = (
         score.value + (0.0 if tokens is None else float(np.nansum(tokens, dtype=np.float64))) + sum(shaping.values())
@@ -69,7 +69,7 @@ def test_the_numbers_of_a_batch_by_hand():
     rows = [
         row({"a": 1.0, "b": 0.5}, {"a": 1.0, "b": 2.0}, source="x"),
         row({"a": 0.0}, {"a": 1.0, "b": 0.0}, source="x"),
-        row({"a": 1.0, "a.part": 7.0, "b": -1.0}, {"a": 1.0, "b": 2.0}, source="y", overlong=-0.5),
+        row({"a": 1.0, "a.part": 7.0, "b": -1.0}, {"a": 1.0, "b": 2.0}, source="y", overlong_buffer=-0.5),
         RewardRow(components_of(Score(rollout_id="r", value=None, weights={"a": 0.0, "b": 0.0})), is_scored=False),
     ]
     found = batch_numbers(rows)
@@ -82,7 +82,7 @@ def test_the_numbers_of_a_batch_by_hand():
     assert found["rewards/a/x/mean"] == 0.5
     assert found["rewards/b/y/mean"] == -1.0
     assert found["rewards/a.part/mean"] == 7.0
-    assert found["rewards/overlong/weighted"] == pytest.approx(-0.5 / 3)
+    assert found["rewards/overlong_buffer/weighted"] == pytest.approx(-0.5 / 3)
     weighted = [value for key, value in found.items() if key.endswith("/weighted")]
     assert math.fsum(weighted) == pytest.approx(found["reward_mean"], abs=1e-12)
 

@@ -310,6 +310,7 @@ def test_the_kl_in_the_reward_lowers_the_advantage_of_tokens_that_left_the_refer
         apart = torch.from_numpy(rollout.logprobs).double() - rollout_logprobs(other, prompt, rollout)
     to_go = apart.flip(0).cumsum(0).flip(0)
     assert outcome.advantages[0] == pytest.approx(without.advantages[0] - 0.5 * float(to_go.mean()), rel=1e-6)
+    assert outcome.shaping["kl"][0] == pytest.approx(-0.5 * float(apart.sum()), rel=1e-6)
 
 
 def test_the_critic_learns_the_return_and_the_policy_is_left_alone_while_it_is_pretrained():
@@ -380,6 +381,7 @@ def test_overlong_rollouts_lose_reward_by_the_paper():
     _, outcome = run(how(name="reinforce", whiten=False, overlong_buffer=4), groups=[scored])
     lengths = [len(rollout.token_ids) for rollout in scored.group.rollouts]
     assert outcome.advantages == pytest.approx([1 - max(0, length - 5) / 4 for length in lengths])
+    assert outcome.shaping == {"overlong_buffer": pytest.approx([advantage - 1 for advantage in outcome.advantages])}
 
 
 def test_to_a_loss_on_whole_sequences_old_tokens_do_not_exist():
