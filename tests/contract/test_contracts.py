@@ -23,6 +23,8 @@ from headrace.wire.contracts import (
     Rollout,
     RolloutGroup,
     Sampling,
+    Score,
+    ScoredGroup,
     Tombstone,
     VersionSpan,
     decode,
@@ -36,6 +38,29 @@ from tests import builders
 
 GOLDEN = Path(__file__).parent / "golden"
 
+
+def filled(scored: ScoredGroup) -> ScoredGroup:
+    """With values other than the defaults in the fields that the other messages leave out."""
+    sampling = Sampling(top_k=5, top_p=0.5, seed=3, greedy=True, forced_lengths=(2, 2))
+    prompt = replace(scored.group.prompt, sampling=sampling, min_version=2, eval_version=4)
+    first, second = scored.group.rollouts
+    at = PolicyVersion(incarnation=1, version=3)
+    spans = tuple(VersionSpan(start=place, end=place + 1, version=at, weights_digest="d") for place in (0, 1))
+    group = replace(scored.group, prompt=prompt, rollouts=(replace(first, spans=spans), second), seconds=1.5)
+    whole = Score(
+        rollout_id=first.rollout_id,
+        value=0.5,
+        components={"numeric": 1.0},
+        weights={"numeric": 0.5, "length": 2.0},
+        reason="why",
+        seconds={"numeric": 0.25},
+        token_scores=np.array([0.5, np.nan], np.float32),
+        answer_start=1,
+    )
+    abstained = Score(rollout_id=second.rollout_id, value=None)
+    return replace(scored, group=group, scores=(whole, abstained), scorer_version="v", versions={"numeric": "1"})
+
+
 MESSAGES = {
     "prompt": Message(header=builders.header(3, attempt=2), body=builders.prompt(answer="3", forced=[1, 2])),
     "rollouts": Message(header=builders.header(4), body=builders.group(4, size=3, answer="3")),
@@ -48,6 +73,11 @@ MESSAGES = {
             builders.header(10), issued_at=1_790_000_000.5, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01"
         ),
         body=builders.prompt(),
+    ),
+    "filled": Message(header=builders.header(11), body=filled(builders.scored(11))),
+    "dropped": Message(
+        header=builders.header(12),
+        body=Tombstone(reason=DropReason.STALE, detail="old", service="rollout", lengths=(3, 4)),
     ),
     "tombstone": Message(
         header=builders.header(6), body=Tombstone(reason=DropReason.POISON, detail="why", service="reward")
@@ -81,10 +111,13 @@ def test_this_build_writes_the_body_of_an_earlier_one_byte_by_byte(name: str) ->
 def test_every_field_of_a_message_has_a_case() -> None:
     """A field without one could be forgotten in either direction of the codec, and no test would see it."""
     written: set[str] = set()
-    for message in MESSAGES.values():
-        note_fields(message_pb2.StreamMessage.FromString(encode(message)), written)
     declared: set[str] = set()
-    note_declared(message_pb2.StreamMessage.DESCRIPTOR, declared)
+    for message in MESSAGES.values():
+        outer = message_pb2.StreamMessage.FromString(encode(message))
+        body = getattr(message_pb2, type(message.body).__name__)
+        for one in (outer, body.FromString(getattr(outer, outer.WhichOneof("body") or ""))):
+            note_fields(one, written)
+            note_declared(one.DESCRIPTOR, declared)
     assert sorted(declared - written) == []
 
 
