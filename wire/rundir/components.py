@@ -90,7 +90,7 @@ def batch_numbers(rows: Sequence[RewardRow]) -> dict[str, float]:
     """The numbers of a batch's rewards, by key.
 
     `reward_mean`, `_std`, `_min`, `_max`: of the reward trained on. `rewards/NAME/mean`, `/std`: over the rollouts that
-    have the component; `/abstained`: share of those that should have it; `/weighted`: what it adds to `reward_mean`.
+    have the component; `/abstained`: share of those that should have it; `/weighted`: what it adds to `reward_mean`, if it counts.
     `rewards/NAME/SOURCE/…`: the first three for each data source. `rewards_left_out` counts what exceeds the bounds.
     """
     totals = np.array([total(row.components) for row in rows if row.is_scored], dtype=np.float64)
@@ -104,8 +104,9 @@ def batch_numbers(rows: Sequence[RewardRow]) -> dict[str, float]:
     for name in names[:MOST_NAMES]:
         key, own = f"rewards/{component_key(name)}", [row for row in rows if name in row.components]
         found |= _numbers(key, [row.components[name] for row in own])
-        added = [total({name: row.components[name]}) for row in own if row.is_scored]
-        found[f"{key}/weighted"] = math.fsum(added) / max(1, len(totals))
+        if any(row.components[name].weight for row in own):
+            added = [total({name: row.components[name]}) for row in own if row.is_scored]
+            found[f"{key}/weighted"] = math.fsum(added) / max(1, len(totals))
     for name, source in most[:MOST_PAIRS]:
         of_source = [row.components[name] for row in rows if row.source == source and name in row.components]
         found |= _numbers(f"rewards/{component_key(name)}/{component_key(source)}", of_source)
