@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest

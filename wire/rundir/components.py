@@ -90,8 +90,8 @@ def batch_numbers(rows: Sequence[RewardRow]) -> dict[str, float]:
     """The numbers of a batch's rewards, by key.
 
     `reward_mean`, `_std`, `_min`, `_max`: of the reward trained on. `rewards/NAME/mean`, `/std`: over the rollouts that
-    have the component; `/abstained`: share of those that should have it; `/weighted`: what it adds to `reward_mean`, if it counts.
-    `rewards/NAME/SOURCE/…`: the first three for each data source. `rewards_left_out` counts what exceeds the bounds.
+    have the component; `/abstained`: share of those that should have it; `/weighted`, if it counts: what it adds to
+    `reward_mean`. `rewards/NAME/SOURCE/…`: the first three for each data source. `rewards_left_out`: beyond the bounds.
     """
     totals = np.array([total(row.components) for row in rows if row.is_scored], dtype=np.float64)
     names = _ordered(rows)
