@@ -91,7 +91,7 @@ def engine_tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
     """Tables of the run's config, as far as decoding a single row needs them."""
     tables, path = kept_tables(run_dir), RunPaths(run_dir).run_toml
     for name in ("run", "model", "rollout"):
-        if not isinstance(tables.get(name, {}), dict):
+        if not isinstance(tables.get(name, None if name == "run" else {}), dict):
             raise ConfigError(f"{run_dir} is not a run directory: {path}: {name} is not a table")
     model = {key: value for key, value in tables.get("model", {}).items() if key in ModelTable.model_fields}
     rollout = {"context_length": tables.get("rollout", {}).get("context_length", 0)}

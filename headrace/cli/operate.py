@@ -13,7 +13,7 @@ from headrace.operate.scale import scale as scale_run
 
 Where = Annotated[
     Path | None,
-    typer.Argument(metavar="[RUN_DIR]", help="Default: the one live run in runs/.", show_default=False),
+    typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False),
 ]
 Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
 TokenFile = Annotated[

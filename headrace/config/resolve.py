@@ -137,6 +137,8 @@ def kept_settings(run_dir: Path, process: str) -> dict[str, Any]:
     file = RunPaths(run_dir).settings(process)
     try:
         found: dict[str, Any] = json.loads(read_regular_text(file))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no settings")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
     return at_home(found, run_dir)

@@ -1,6 +1,7 @@
 """Runs a service's module as a child for one job, with its settings in a temporary file."""
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,16 +45,22 @@ def run_child(
     return found
 
 
+_RAISED = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
+"""The end of a traceback that Python itself printed."""
+
+
 def last_words(log: str) -> str:
-    """The message with which a service gave up, from its log."""
+    """The message with which a service gave up, from its log: the last line that has an error or an exception."""
     lines = log.strip().splitlines()
     for line in reversed(lines):
+        if _RAISED.match(line):
+            return line
         try:
             found = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(found, dict) and "error" in found:
-            return str(found["error"])
+        if isinstance(found, dict) and (found.get("exception") or "error" in found):
+            return _in_words(line) if found.get("exception") else str(found["error"])
     return _in_words(lines[-1]) if lines else "it printed nothing"
 
 

@@ -112,9 +112,10 @@ def child(
     try:
         yield process
     finally:
-        if process.poll() is None:
+        # Also where it has ended: helpers that it forked may live.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+        process.wait(10)
         for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
 

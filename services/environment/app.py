@@ -71,7 +71,8 @@ async def serve(settings: EnvironmentSettings) -> int:
     log.info("serving", http_port=http.port, environment=table.label, slots=table.slots)
     try:
         beside = _beside(settings, directory, groups, warnings)
-        await until_first_end(shutdown, lambda: None, worker.run(shutdown.event), *beside)
+        # Sandboxes are cleared away before their groups are handed back.
+        await until_first_end(shutdown, lambda: None, worker.run(shutdown.event), *beside, close_s=None)
     finally:
         await cast.pool.close()
         await turns.close()

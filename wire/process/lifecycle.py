@@ -102,10 +102,13 @@ class Shutdown:
         return await within(self.event.wait(), seconds)
 
 
-async def until_first_end(shutdown: Shutdown, then: Callable[[], None], *parts: Awaitable[None]) -> None:
+async def until_first_end(
+    shutdown: Shutdown, then: Callable[[], None], *parts: Awaitable[None], close_s: float | None = _CLOSE_S
+) -> None:
     """Runs all parts; when one ends, or at shutdown, lets the first hand back what it has and cancels the others.
 
-    `then` is called before: nothing more is taken, and the orchestrator is notified, while it hands back.
+    `then` is called before: nothing more is taken, and the orchestrator is notified, while it hands back. That may take
+    `close_s`; None: until the supervisor kills the process.
     """
     tasks = [asyncio.ensure_future(part) for part in (*parts, shutdown.event.wait())]
     try:
@@ -113,12 +116,13 @@ async def until_first_end(shutdown: Shutdown, then: Callable[[], None], *parts: 
     finally:
         then()
         shutdown.event.set()
-        await asyncio.wait(tasks[:1], timeout=_CLOSE_S)
+        await asyncio.wait(tasks[:1], timeout=close_s)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
+    for task in (*done, tasks[0]):
+        if not task.cancelled():
+            task.result()
 
 
 def die_with_parent() -> None:

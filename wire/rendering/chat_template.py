@@ -90,15 +90,25 @@ class ChatTemplate:
 
         Raises DataError if the template refuses it, ConfigError for a template that does not end.
         """
+        return self.written(in_form(messages), tools, asks=asks, continues=continues)
+
+    def written(
+        self,
+        given: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]],
+        *,
+        asks: bool,
+        continues: bool = False,
+    ) -> str:
+        """As `text`, of messages that are in form, or whose calls are to stay as a policy wrote them."""
         import jinja2
 
-        given = in_form(messages)
         if continues and given[-1].get("tool_calls"):
             raise DataError("the last message is an assistant's with calls of tools, which no answer can continue")
         try:
             with template_deadline():
                 text = self._tokenizer.apply_chat_template(
-                    given,
+                    [dict(one) for one in given],
                     tools=[dict(one) for one in tools] or None,
                     tokenize=False,
                     add_generation_prompt=asks and not continues,

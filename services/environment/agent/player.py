@@ -47,6 +47,7 @@ class ProgramPlayer(Player[ChildT]):
     ) -> FinishReason:
         state.wait("environment", "the program")
         calls = PolicyCalls(self._renderer, self._turns, self._limits, prompt, header, index, state)
+        state.at_end = lambda: self._take(calls, state)
         sampling = replace(prompt.sampling, greedy=prompt.sampling.greedy or index >= prompt.trained)
         try:
             return await self._run(child, calls, prompt, sampling, state)
@@ -55,7 +56,6 @@ class ProgramPlayer(Player[ChildT]):
             raise
         finally:
             await calls.flights.close()
-            self._take(calls, state)
 
     @abstractmethod
     async def _run(

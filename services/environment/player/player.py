@@ -53,6 +53,7 @@ class Player(ABC, Generic[ChildT]):
                 raise
             lost = state.waits_kind == "tool"
             reason, error = FinishReason.TOOL_LOST if lost else FinishReason.ENVIRONMENT_ERROR, str(died)
+        state.at_end()
         metrics.EPISODE_SECONDS.observe(time.monotonic() - begin)
         metrics.EPISODES.labels(reason.value).inc()
         return rollout_of(state, reason, error)

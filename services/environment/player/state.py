@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,6 +42,8 @@ class EpisodeState:
     waits_for: str = "the environment to begin"
     waits_since: float = field(default_factory=time.monotonic)
     """Monotonic seconds."""
+    at_end: Callable[[], None] = lambda: None
+    """Called once the episode has ended: not for an attempt that is played again."""
 
     @property
     def sampled(self) -> int:

@@ -36,6 +36,7 @@ async def test_a_failure_of_the_program_abstains(tmp_path: Path, program: str, w
         assert rollout.finish_reason is FinishReason.ENVIRONMENT_ERROR and rollout.must_abstain
         assert re.search(words, error_of(rollout), re.DOTALL) and len(error_of(rollout)) < 1000
         assert len(rollout.token_ids) == (3 if "ask" in program else 0), "what was sampled is kept"
+        assert len(it.begun) == 1
 
 
 async def test_a_limit_ends_an_episode_which_keeps_its_reward(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ async def test_the_server_refuses_whoever_shows_no_certificate(encrypted: Encryp
     [
         ("?ssl_ca_certs=/none/ca.pem", r"ssl_ca_certs = '/none/ca.pem': no such file; it must hold the auth"),
         ("?ssl_cert_reqs=none", r"ssl_cert_reqs must be `required`"),
+        ("?protocol=3", "protocol must be 2"),
         ("?ssl_certfile=FOLDER/trainer.pem", "give ssl_certfile and ssl_keyfile, or none"),
         ("?ssl_ca_cert=FOLDER/ca.pem", "a parameter that does not exist: .*ssl_ca_cert"),
     ],

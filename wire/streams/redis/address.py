@@ -26,5 +26,7 @@ def check_address(url: str) -> None:
             raise ConfigError(f"{shown}: {name} = {value!r}: no such file; it must hold {_FILES[name]}, as PEM")
     if given.get("ssl_cert_reqs", "required") != "required":
         raise ConfigError(f"{shown}: ssl_cert_reqs must be `required`: else any server would be taken for the broker")
+    if given.get("protocol", "2") != "2":
+        raise ConfigError(f"{shown}: protocol must be 2, or be left out: answers of RESP3 have other shapes")
     if ("ssl_certfile" in given) != ("ssl_keyfile" in given):
         raise ConfigError(f"{shown}: give ssl_certfile and ssl_keyfile, or none of them")

@@ -125,17 +125,24 @@ class RolloutIndex:
 
     async def listed(self, found: Found, offset: int = 0, limit: int | None = None) -> list[RolloutRow]:
         """A page of the list."""
-        rows = found.facts.take(found.positions.slice(offset, limit)).to_pylist()
-        return await self._on_thread(lambda: [self._row(row) for row in rows], "the rollouts to be read")
+
+        def read() -> list[RolloutRow]:
+            return [self._row(row) for row in found.facts.take(found.positions.slice(offset, limit)).to_pylist()]
+
+        return await self._on_thread(read, "the rollouts to be read")
 
     async def table(self, step: int, group_index: int, columns: tuple[str, ...]) -> pa.Table | None:
         """The rows of one group; None if there is no such group. Raises DataError if the file is damaged."""
-        rows = select(self.facts, Query(step_from=step, step_to=step, group_index=group_index))
-        if not rows.num_rows:
-            return None
-        span = (rows["place"][0].as_py(), rows["place"][-1].as_py() + 1)
-        path = rollout_file(self.folder, step)
-        return await self._on_thread(lambda: rollouts.read(path, columns, span), "the group to be read")
+        facts = self.facts
+
+        def read() -> pa.Table | None:
+            rows = select(facts, Query(step_from=step, step_to=step, group_index=group_index))
+            if not rows.num_rows:
+                return None
+            span = (rows["place"][0].as_py(), rows["place"][-1].as_py() + 1)
+            return rollouts.read(rollout_file(self.folder, step), columns, span)
+
+        return await self._on_thread(read, "the group to be read")
 
     async def _on_thread(self, act: Callable[[], T], what: str) -> T:
         async with self._slots:

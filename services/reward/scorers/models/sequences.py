@@ -96,7 +96,7 @@ class TextTokenizer:
 
     def _rendered(self, messages: Sequence[Mapping[str, object]], *, asks: bool) -> list[int]:
         assert self._template is not None
-        return self._plain(self._template.text(messages, (), asks=asks))
+        return self._plain(self._template.written(messages, (), asks=asks))
 
     def _plain(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
