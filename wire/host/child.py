@@ -1,4 +1,4 @@
-"""A child process that runs code of others: started with a socket of its own, asked, killed whole."""
+"""A child process that runs user code: started with a socket of its own, asked, killed whole."""
 
 import asyncio
 import os
@@ -109,7 +109,7 @@ class Child:
         """The answer to a message: the one frame that has its key.
 
         Raises ConnectionError if it dies, ForeignFrameError for another frame: the code can write into the socket, also
-        while it runs for somebody else. Raises TypeError and ValueError for what JSON cannot hold.
+        while it runs for another caller. Raises TypeError and ValueError for what JSON cannot hold.
         """
         key = secrets.token_hex(8)
         await self.send({**message, "key": key})

@@ -69,7 +69,7 @@ def columns(*names: str) -> tuple[str, ...]:
 
 
 def schema(*, episodes: bool = False) -> "pa.Schema":
-    """The schema of a new file, with or without episodes: that of a run without an environment stays as it was."""
+    """The schema of a new file, with or without episodes: without an environment it has no columns of episodes."""
     return parquet.schema({name: kind for name, kind in COLUMNS.items() if episodes or name != EPISODE})
 
 

@@ -82,7 +82,7 @@ def describe(service: str, run: str, instance: str) -> None:
 
 
 def exposition(engine: Iterable[Metric] = ()) -> bytes:
-    """The metrics of this process and of its service, and those of an engine that it drives."""
+    """The metrics of this process and of its service, and the metrics of an engine that it drives."""
     return generate_latest(_Labelled(engine))
 
 

@@ -1,4 +1,4 @@
-"""A span that records nothing: what there is while tracing is off, and the interface of those that record."""
+"""A span that records nothing: used while tracing is off, and the interface of recording spans."""
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType

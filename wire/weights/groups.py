@@ -24,7 +24,7 @@ class WeightGroup:
     convert: Callable[[Sequence[Tensor]], Sequence[Tensor]] = list
     """Whole sources in, published tensors out. It moves elements and computes nothing: a cast may come before it."""
     block: str = ""
-    """Neighbours of one block share a bucket, whatever its size; empty: of none."""
+    """Neighbours of one block share a bucket of any size; empty: in no block."""
 
     @property
     def size_bytes(self) -> int:
