@@ -71,7 +71,7 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its process group."""
+        """Its process id, which is also its process group's."""
         return self._process.pid
 
     @property
