@@ -180,7 +180,7 @@ class RankProcesses:
     def _choose_interface(self, host: str) -> None:
         """Selects gloo's interface, which would otherwise be the one that the host's name resolves to.
 
-        It is that of the announced address, if this machine has it, else the one towards machine 0.
+        It is the announced address's, if this machine has it, else the one towards machine 0.
         """
         try:
             announced = address_of(self._options.announce) if self._options.announce else ""

@@ -114,7 +114,7 @@ class JournaledLedger:
             return choice.batch, [group for group, _ in choice.dropped]
 
     def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> UntrainedGroups:
-        """Makes the batch of `step` durable; from here on its groups count as trained, whatever happens.
+        """Makes the batch of `step` durable; from here on its groups count as trained in any case.
 
         Returns which groups this life has dropped on the way to it.
         """
