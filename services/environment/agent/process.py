@@ -57,7 +57,7 @@ class AgentProcess(ChildProcess):
         super().__init__(
             replace(
                 config,
-                path=None,  # Its files are laid into the working folder, those of the reward behind the program's end.
+                path=None,  # Its files are laid into the working folder, the reward's once the program has ended.
                 only_sandboxed=True,
                 main=(sys.executable, "-I", str(_FORWARD), *_limits(config)),
                 mounts=((Path(self._socket.name), _SEEN), (_FORWARD, str(_FORWARD))),

@@ -91,7 +91,7 @@ def _job(sample: Sample) -> dict[str, object]:
 
 
 def _known(message: dict[str, object]) -> dict[str, object]:
-    """The message with a role that the package has: whatever else an environment says, it says to the policy."""
+    """The message with a role that the package has: everything else that an environment says goes to the policy."""
     role = "system" if message["role"] == "developer" else message["role"]
     return {**message, "role": role if role in ("system", "assistant", "tool") else "user"}
 
