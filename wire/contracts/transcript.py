@@ -27,7 +27,7 @@ class Transcript:
 
 
 def read_transcript(messages_json: str) -> Transcript:
-    """The transcript of `Episode.messages_json`. Raises ValueError for what is no JSON."""
+    """The transcript of `Episode.messages_json`. Raises ValueError for invalid JSON."""
     return transcript_of(read_lenient(messages_json))
 
 

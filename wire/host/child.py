@@ -15,7 +15,7 @@ from headrace.wire.process.lifecycle import wait_for
 
 _KILL_S = 10.0
 _LAST_WORDS_S = 1.0
-"""In which the output of a child that has ended is read; what it left behind may hold it open."""
+"""Time for reading the output of a child that has ended; leftover processes may hold it open."""
 
 
 class ChildPipe:

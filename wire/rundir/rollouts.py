@@ -64,7 +64,7 @@ _ROW_GROUP = 256
 
 
 def columns(*names: str) -> tuple[str, ...]:
-    """The names, each of which must be a column. Raises ValueError for one that is none."""
+    """The names, each of which must be a column. Raises ValueError otherwise."""
     return parquet.checked(names, COLUMNS, "rollouts")
 
 

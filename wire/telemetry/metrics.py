@@ -87,7 +87,7 @@ def exposition(engine: Iterable[Metric] = ()) -> bytes:
 
 
 def read_engine_metrics(text: str) -> list[Metric]:
-    """The families of an engine's own exposition; raises ValueError for what is none.
+    """The families of an engine's own exposition; raises ValueError for other text.
 
     Only those named `engine:...`: the `process_...` and `python_...` of its process would stand for ours.
     """

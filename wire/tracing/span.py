@@ -20,7 +20,7 @@ class Span:
         """Adds attributes that are known only later."""
 
     def link(self, traceparents: Iterable[str]) -> None:
-        """Points at other traces; those that are not recorded are left out."""
+        """Links other traces; traces that are not recorded are left out."""
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the span, as its context does."""

@@ -28,7 +28,7 @@ class WeightGroup:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of what is published."""
+        """Bytes of the published tensors."""
         return sum(math.prod(shape) for _, shape in self.published) * self.dtype.itemsize
 
 

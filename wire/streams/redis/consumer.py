@@ -31,7 +31,7 @@ _RENEWS_BEHIND = 8
 _SEEN_ALL = b"0-0"
 """What XAUTOCLAIM returns once it has looked at all pending entries."""
 _MOMENT_S = 0.05
-"""In which the idle time of any claim moves, unless the server's clock was set back."""
+"""Time in which any claim's idle time moves, unless the server's clock was set back."""
 
 log = get_logger("headrace.wire.streams.redis")
 
