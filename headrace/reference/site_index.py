@@ -6,7 +6,7 @@ from typing import Any
 
 README = Path(__file__).parents[2] / "README.md"
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\((?!docs/[\w/-]+\.|https?:)[^)]*\)")
-"""A link to what the site lacks."""
+"""A link to a target that the site lacks."""
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

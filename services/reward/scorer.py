@@ -1,7 +1,7 @@
 """What a scorer is: samples in, one verdict a sample out.
 
 A sample is a completion and what a scorer may see beside it, from any source: the run's stream, gRPC, HTTP or a
-file. A verdict is a number, or an abstention with its reason; never a zero in place of what could not be scored.
+file. A verdict is a number, or an abstention with its reason; never a zero in place of a missing score.
 """
 
 from abc import ABC, abstractmethod
@@ -58,7 +58,7 @@ class Sample:
     episode: Episode | None = None
     """Messages and reward of an environment; then `completion` is the policy's last message."""
     opened_by: str = ""
-    """The tag by which the prompt leaves a thought open; empty = it opens none."""
+    """The tag with which the prompt opens a thought; empty = it opens none."""
     answer_start: int | None = 0
     """Characters of the completion that are thoughts; None = a thought never closed: there is no answer."""
 
@@ -125,7 +125,7 @@ class Verdict:
     token_scores: NDArray[np.float32] | None = None
     """float32 [completion]: rewards of single tokens, beside `value`; NaN = this token has none."""
     version: str = ""
-    """Version of what scored it, where that may change while it scores; empty = the scorer's own."""
+    """Version that scored it, where that may change meanwhile; empty = the scorer's own."""
     failed: bool = False
     """It abstains because the scorer failed it (after bounded retries), not by judgement: so outages are noticed."""
 
@@ -153,7 +153,7 @@ class Context:
     component: str
     """Its name in the rubric."""
     timeout_s: float = 60.0
-    """For its work on one group (or one sample, as it works), from the work's turn on."""
+    """Time for its work on one group (or one sample), counted from the start of that work."""
     concurrency: int = 8
     """Groups that may be scored at a time."""
     processes: int = 1

@@ -24,7 +24,7 @@ _SEEN = "/policy"
 _HOME = "/tmp"
 _FLAG, _STATUS, _FILE = TypeAdapter(bool), TypeAdapter(int), TypeAdapter(tuple[str, str] | None)
 _QUICK_S = 60.0
-"""For what the sandbox does itself."""
+"""Time for the sandbox's own work."""
 _HARBOR = ("/logs/verifier/reward.txt", "/logs/verifier/reward.json")
 Files = dict[str, tuple[int, str]]
 """Name -> mode and base64."""
@@ -112,7 +112,7 @@ class AgentProcess(ChildProcess):
         return await self._form(_FILE, "read", _QUICK_S, files=self.agent.reward_files)
 
     def last_words(self) -> str:
-        """The end of what was printed."""
+        """The end of the program's output."""
         return self._last_words()
 
     async def _clean(self) -> None:

@@ -168,7 +168,7 @@ class Circuit:
         return True
 
     def _is_at_fault(self, group: str) -> bool:
-        """Whether it failed `TRIES` times with successes of others between: then it is the group, not the scorer."""
+        """Whether it failed `TRIES` times with successes of other groups between: then the group is at fault."""
         record = self._records.setdefault(group, _Record())
         if record.successes == self._successes:
             return False

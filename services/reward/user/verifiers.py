@@ -130,7 +130,7 @@ def serve(taskset: str, reward: str, options: dict[str, object]) -> Callable[[_J
 
 
 def _check(taskset: str, kind: Any, signals: Sequence[Callable[..., object]]) -> None:
-    """Raises ConfigError for what a completion alone, without a runtime, cannot be scored by."""
+    """Raises ConfigError for a taskset that cannot score a completion without a runtime."""
     import verifiers.v1 as vf
 
     environment = vf.environment_class(taskset)

@@ -47,7 +47,7 @@ _MET_AT = "met_at"
 """Key in the store of one machine: the host of the store at which all machines have met."""
 _ENTER_S = 60.0
 _LOST_S = 2.0
-"""In which the end of a rank of this machine is noticed, where a collective failed by it."""
+"""Time in which the end of a local rank is noticed after it has made a collective fail."""
 log = get_logger("trainer.launch")
 
 

@@ -161,7 +161,7 @@ class JournaledLedger:
             self._unreported = [fate for fate in self._unreported if fate.group_index not in done]
 
     def recorded(self, written: RecordedStep) -> None:
-        """Records the digests of what was written about a step."""
+        """Records the digests of a step's files."""
         with self._lock:
             self._events.append(
                 "step_recorded",

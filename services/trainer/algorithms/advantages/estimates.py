@@ -33,7 +33,7 @@ def by_group(signals: Signals, of_scored: OfScored) -> Estimate:
 
 
 def among_scored(rewards: Tensor, sizes: Sequence[int], of_scored: OfScored) -> Tensor:
-    """Applies `of_scored` to what is not NaN in each of the consecutive groups; 0 elsewhere, and where it is alone."""
+    """Applies `of_scored` to each consecutive group's values that are not NaN; 0 elsewhere, and where it is alone."""
     made = torch.zeros_like(rewards)
     for members in torch.split(torch.arange(len(rewards)), list(sizes)):
         scored = members[~rewards[members].isnan()]

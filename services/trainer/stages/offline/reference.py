@@ -87,7 +87,7 @@ def _read(path: Path, digest: str) -> dict[str, Tensor] | None:
                     f"{path} was made with another model or other pairs than those of this run: begin a new run in "
                     "another run directory (or remove the file, if the change is intended)"
                 )
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
     except SafetensorError as error:
         log.warning("reference_damaged", path=str(path), reason=str(error))
         return None
