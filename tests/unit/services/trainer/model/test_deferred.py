@@ -61,7 +61,7 @@ def test_every_family_is_read_later_as_from_pretrained_reads_it(tmp_path, kind):
     assert_same(model, expected)
 
 
-def test_weights_missing_from_the_checkpoint_are_initialized_as_by_transformers(tmp_path):
+def test_weights_missing_from_the_checkpoint_are_drawn_as_in_a_plain_load(tmp_path):
     load = loader(tiny_family("qwen3_moe"), tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     gone = [tensors.pop(f"model.layers.{layer}.self_attn.q_proj.weight") for layer in range(2)]
