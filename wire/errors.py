@@ -33,7 +33,7 @@ class ContractError(HeadraceError, ValueError):
 
     @property
     def is_damage(self) -> bool:
-        """Whether the bytes are not those that were sent: another copy of the message may be whole."""
+        """Whether the bytes were altered in transit: another copy of the message may be whole."""
         return self.code == "bad_checksum"
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:

@@ -27,7 +27,7 @@ def dashboard(
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Prints the link to a live run's dashboard, or serves that of an ended run until Ctrl-C.
+    """Prints the link to a live run's dashboard, or serves the dashboard of an ended run until Ctrl-C.
 
     The link has a token: it is for the owner of the run. With `--json` it is the address, and the file of the token.
     """

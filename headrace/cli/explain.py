@@ -35,7 +35,7 @@ def explain(
 
 
 def explain_in(name: str, run_dir: Path) -> Story:
-    """The story. Raises ConfigError for a name that is none, or of what the run has never issued."""
+    """The story. Raises ConfigError for an invalid name, or one that the run has never issued."""
     wanted = parse_name(name, str(kept_tables(run_dir).get("run", {}).get("id", "")))
     status = look(run_dir).orchestrator
     found = gather(run_dir, wanted.group_id)

@@ -31,7 +31,7 @@ def line_of(row: ProbeResult) -> str:
 
 
 def summary(rows: Sequence[ProbeResult]) -> str:
-    """Counts the rows by status; a probe that was not run is no success."""
+    """Counts the rows by status; a probe that was not run does not count as a success."""
     count = {status: sum(row.status == status for row in rows) for status in ("ok", "failed", NOT_HERE)}
     return f"{count['ok']} ok, {count['failed']} failed, {count[NOT_HERE]} not tried here"
 

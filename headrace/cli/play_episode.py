@@ -34,7 +34,7 @@ Played = dict[str, JsonValue]
 
 
 def task_of(run_dir: Path, prompt: str, task: str, held_out: int) -> str:
-    """The task as JSON: `task`, or `{"prompt": prompt}`, or that of a held-out row. Raises ConfigError."""
+    """The task as JSON: `task`, or `{"prompt": prompt}`, or the task of a held-out row. Raises ConfigError."""
     if task:
         try:
             return json.dumps(_TASK.validate_json(task))

@@ -33,7 +33,7 @@ def plot(
 
 
 def plot_runs(run_dirs: Sequence[Path], out: Path | None) -> list[Path]:
-    """The files written. Raises ConfigError for what is no run directory, has no steps yet, or cannot be written."""
+    """The files written. Raises ConfigError for a folder that is not a run, has no steps yet, or cannot be written."""
     for path in run_dirs:
         # Its name becomes a title, which the libraries that draw must be able to encode.
         check_name(path)

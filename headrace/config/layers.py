@@ -68,7 +68,7 @@ def _long_number(text: str) -> int:
 
 
 def read_environment(environment: Mapping[str, str]) -> Layer:
-    """`HEADRACE_TRAINER__LEARNING_RATE=1e-6`; names without `__` are not ours, and the secret's file is no key."""
+    """`HEADRACE_TRAINER__LEARNING_RATE=1e-6`; names without `__` are not ours, and the secret's file is not a key."""
     layer: Layer = {}
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX) or "__" not in name or name == BROKER_FILE:

@@ -1,4 +1,4 @@
-"""Converts the rows of a stage to token ids: prompts as RL's (`render`), and the answers behind them.
+"""Converts the rows of a stage to token ids: prompts as RL's (`render`), and the answers after them.
 
 An answer is what a policy would have to sample: it begins after the generation prompt and ends with a stop token.
 What a template writes between two answers is context and is not trained.
@@ -92,7 +92,7 @@ class ExampleRenderer:
         return turn
 
     def _turns(self, row: Dialogue | RankedPair, asked: PromptContext, answer: Content) -> list[Turn]:
-        """Each message of the assistant in the answer as a turn behind what was seen before it."""
+        """Each message of the assistant in the answer as a turn after what was seen before it."""
         if asked.messages is None:
             return [_turn(asked.seen.token_ids, self._plain_answer(str(answer)))]
         template = self.prompts.template
@@ -115,11 +115,11 @@ class ExampleRenderer:
         return turns
 
     def _after(self, template: ChatTemplate, context: Seen, whole: str) -> Seen:
-        """What is seen behind the context: the answer up to its stop token."""
+        """What is seen after the context: the answer up to its stop token."""
         before, ids = template.ids(context.text), template.ids(whole)
         answer = ids[len(before) :]
         if not np.array_equal(ids[: len(before)], before):
-            # A token would span the border: the policy, too, says the answer behind whole tokens.
+            # A token would span the border: the policy, too, samples the answer after whole tokens.
             rest = whole.removeprefix(context.text)
             answer = template.ids(rest)
             if rest == whole or template.decode_behind(before, answer) != rest:

@@ -96,7 +96,7 @@ def prepared_demo(
     """Makes model and data, runs the supervised stage, and yields the config of the RL run and the lock of `run_dir`.
 
     The lock is held from before anything is removed to the end of the block, in which the run is started.
-    `check` raises ConfigError for what the run would be refused for after this minute of work. Leftovers of a killed
+    `check` raises ConfigError for problems that would stop the run after this minute of work. Leftovers of a killed
     demo are replaced. A run directory that did not exist before is removed again on an error, except for the log of a
     stage that failed. Raises ConfigError if something else lies there, or another headrace uses it, ChildFailedError or
     WaitTimeoutError naming that log.

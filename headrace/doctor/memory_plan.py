@@ -144,7 +144,7 @@ def activation_bytes(shape: ModelShape, how: Training) -> int:
 
 
 def trainer_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> MemoryPool:
-    """GPU memory of one rank; `first`: that of rank 0, which makes and sends the snapshots."""
+    """GPU memory of one rank; `first`: it is rank 0, which makes and sends the snapshots."""
     held = [part for part in _held(shape, how) if not _is_offloaded(part.name, how)]
     if first and how.nccl_links and not how.cpu_offload and not how.adapter_rank:
         held.append(MemoryUse("buckets on their way by NCCL", how.nccl_links * how.bucket))
@@ -158,7 +158,7 @@ def trainer_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> Memo
 def resting_gpu(shape: ModelShape, how: Training, *, first: bool = True) -> MemoryPool:
     """GPU memory of one rank while the engine uses its GPU: models stay, optimizer and gradients do not.
 
-    `first`: that of rank 0, which keeps the staging buffer of its snapshots.
+    `first`: it is rank 0, which keeps the staging buffer of its snapshots.
     """
     held = [MemoryUse("weights", 0 if how.cpu_offload else states(shape, how)["weights"])]
     held += [MemoryUse("critic", states(value, _plain(how))["weights"]) for value in how.values if not how.cpu_offload]

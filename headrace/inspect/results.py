@@ -37,7 +37,7 @@ class Summary:
     """Reason -> groups that were never trained; those that were open at the end are not counted."""
     run_dir: str
     events_left_out: int = 0
-    """Lines of event logs that count for nothing: forged by code of others in a service, or incomplete."""
+    """Lines of event logs that count for nothing: forged by user code in a service, or incomplete."""
     receipt: str | None = None
     """Receipt of the run's files after its last step; None if none was taken."""
 

@@ -79,7 +79,7 @@ class RunLook:
 def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
     """Looks at a run directory, and asks the orchestrator if a supervisor runs here.
 
-    `token_file`: of the token that is used where that of the directory cannot be read. Raises ConfigError if the folder
+    `token_file`: of the token that is used where the directory's own cannot be read. Raises ConfigError if the folder
     is not a run directory, or the orchestrator is of another version of Headrace.
     """
     if not RunPaths(run_dir).run_toml.is_file():
@@ -110,7 +110,7 @@ def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
 def look_at(client: OrchestratorClient) -> RunLook:
     """Implements `look` for an orchestrator at any HTTP address: without `run_dir` and `supervisor`, `services` empty.
 
-    Raises ConfigError if the address is not that of an orchestrator, its version is another one or it does not accept
+    Raises ConfigError if the address is not an orchestrator's, its version is another one or it does not accept
     the token, TransientError if it does not answer.
     """
     status = _status(client)

@@ -56,7 +56,7 @@ def check_model(path: Path, *, engine: str, scan: bool = False) -> ModelFacts:
 
 
 def scoring_context(path: Path) -> int | None:
-    """Longest sequence of a scoring model; `path` is its folder, or that of a discriminator's versions.
+    """Longest sequence of a scoring model; `path` is its folder, or the folder of a discriminator's versions.
 
     None if it cannot be read: the scorer itself reports other faults of the folder.
     """

@@ -17,7 +17,7 @@ _INFINITY = {
     "F16": ("<u2", 0x1F << 10),
     "BF16": ("<u2", 0xFF << 7),
 }
-"""Formats that are looked into, as whole numbers: bits from infinity's on, without the sign, are no finite number."""
+"""Formats that are looked into, as whole numbers: bits from infinity's on, without the sign, are not finite."""
 _BLOCK = 4 << 20
 """Values read at a time."""
 

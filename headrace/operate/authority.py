@@ -34,7 +34,7 @@ def make_authority(folder: Path, *, hosts: Sequence[str], days: int) -> None:
     """Makes the authority and a certificate for each role and the broker, valid for `days`, the authority ten times.
 
     `hosts`: names and addresses that a certificate names beside its role, for tools that check a server's host. Raises
-    ConfigError for a folder that is not empty, and for what is no host.
+    ConfigError for a folder that is not empty, and for an invalid host.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(
@@ -98,7 +98,7 @@ def _sign_all(authority: Signer, hosts: Sequence[str], days: int) -> dict[str, S
 
 
 def _write_all(folder: Path, signed: Mapping[str, Signer]) -> None:
-    """A service that reads between the two files keeps what it has: the key is not that of the certificate."""
+    """A service that reads between the two files keeps what it has: the key does not match the certificate."""
     for name, (certificate, key) in signed.items():
         atomic.write_bytes(folder / f"{name}-key.pem", _key_pem(key), durable=True, mode=0o600)
         atomic.write_bytes(folder / f"{name}.pem", _pem(certificate), durable=True, mode=0o644)

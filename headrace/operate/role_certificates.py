@@ -1,4 +1,4 @@
-"""The certificates of a deployment over TLS: each service gets that of its own role, of one authority.
+"""The certificates of a deployment over TLS: each service gets the one of its role, from one authority.
 
 Needs the extra `tls`.
 """
@@ -45,7 +45,7 @@ def _certificate(certs: Path, name: str, *, shared: bool) -> Iterator[tuple[str,
 
 
 def _give(source: Path, path: Path, mode: int, group: int = -1) -> None:
-    """A file that has not changed is left as it is; `group`: -1 = that of this process."""
+    """A file that has not changed is left as it is; `group`: -1 = this process's."""
     data = source.read_bytes()
     if path.is_file() and path.read_bytes() == data and path.stat().st_mode & 0o777 == mode:
         return

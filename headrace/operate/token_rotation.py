@@ -48,7 +48,7 @@ def rotate(folder: Path, phase: RotationPhase) -> None:
 
 
 def _next_token(folder: Path, role: Role) -> str:
-    """The token that a role will have: that of a rotation which was interrupted, or a new one."""
+    """The token that a role will have: one from an interrupted rotation, or a new one."""
     path = folder / f"{role}{_NEXT}"
     if path.is_file():
         return path.read_text(encoding="ascii")

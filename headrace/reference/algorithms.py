@@ -9,7 +9,7 @@ from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.wire.errors import ConfigError
 
 _ALWAYS = ("advantage", "policy_loss", "aggregation", "anchor")
-"""The parts, listed for every algorithm, whatever the table's own default."""
+"""The parts, listed for every algorithm, regardless of the table's own default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ _LIVES = 3
 def join_node(run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str], output: Output) -> int:
     """Trains on a further machine until the whole trainer has ended; returns the exit status. Raises ConfigError.
 
-    `rendezvous`: empty = that of the run's settings.
+    `rendezvous`: empty = the address in the run's settings.
     """
     settings = node_settings(run_dir, node, rendezvous, environment)
     lock = RunLock(run_dir, name=f"join-{node}.lock", what=f"machine {node} of {run_dir}")
@@ -54,7 +54,7 @@ def node_settings(
     except ConfigError as error:
         raise ConfigError(f"{error}; begin with `headrace train` on machine 0, in this run directory") from None
     grpc_port, http_port = pick_ports(2)
-    # The address at which others reach machine 0 is not that of this machine.
+    # The address at which others reach machine 0 is not this machine's.
     values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port, "announce": ""}
     values |= {"grpc_socket": None}
     values = overlay(values, {name: environment.get(name, "") for name in _OF_THIS_MACHINE})

@@ -30,7 +30,7 @@ log = get_logger("headrace.code")
 
 @dataclass(frozen=True, slots=True)
 class StagedCode:
-    """A copy beside that of the run, until it is checked."""
+    """A copy beside the run's own, until it is checked."""
 
     aside: Path
     run_dir: Path

@@ -61,7 +61,7 @@ class Patience:
 def child_environment(inherited: dict[str, str], *, threads: int, device: str = "cpu") -> dict[str, str]:
     """Environment of every child: quiet thread pools, unbuffered logs, our packages on its path.
 
-    `device`: that of the run.
+    `device`: the run's.
     """
     own = {name: value for name, value in inherited.items() if name not in NAMES}
     env = own | {

@@ -19,7 +19,7 @@ from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 
 _OF_EVERY_LINE = frozenset({"event", "level", "timestamp", "run_id", "service", "instance", "logger_name", "logger"})
-"""Fields of a structured log line that say nothing of what happened."""
+"""Fields of a structured log line that do not describe the event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its process group."""
+        """Its process id, which is also its process group's."""
         return self._process.pid
 
     @property

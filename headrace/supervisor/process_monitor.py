@@ -213,7 +213,7 @@ class ProcessMonitor:
             if found is not None and _NUMBER.sub("", found) != trouble:
                 self._notice(f"{self.plan.name}: {found or 'all is well again'}")
                 trouble = _NUMBER.sub("", found)
-            # If the supervisor itself was stopped for a while, that is no evidence about the child.
+            # If the supervisor itself was stopped for a while, a missed answer is not evidence about the child.
             silent = 0.0 if found is not None else silent + min(now - looked, 2 * every)
             looked = now
         self._notice(f"{self.plan.name} has not answered for {silent:.0f} s: it is killed")

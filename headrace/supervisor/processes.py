@@ -97,7 +97,7 @@ class ProcessSet:
         return monitor is not None and monitor.first_ready.is_set()
 
     def dismiss(self, name: str, grace_s: float) -> None:
-        """Ends and removes a process in the background: SIGTERM, SIGKILL after the grace. Its death is no failure."""
+        """Ends and removes a process in the background: SIGTERM, SIGKILL after the grace. Its death is expected."""
         if name not in self._leaving and not self._ending:
             self._leaving[name] = asyncio.create_task(self._leave(name, grace_s), name=f"{name} leaves")
 

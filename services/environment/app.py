@@ -145,7 +145,7 @@ def check_digest(settings: EnvironmentSettings) -> None:
     table = settings.environment
     copy = environment_code(settings.run_dir)
     if table.path == copy.folder and recorded_files(copy) is not None:
-        checked_digest(copy)  # Also of what is no module: tables, word lists.
+        checked_digest(copy)  # Also of files that are not modules: tables, word lists.
     try:
         found = environment_digest(table)
     except OSError as error:

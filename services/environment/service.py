@@ -36,7 +36,7 @@ _AWAY_S = 0.2
 """Pause before the next read after a group was handed back, so that another worker gets it."""
 
 _DEATHS = 2
-"""Deaths of its process after which an episode is played again: most are no fault of the environment."""
+"""Deaths of its process after which an episode is played again: most are not the environment's fault."""
 
 
 class EpisodeGroups:

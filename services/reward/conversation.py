@@ -1,6 +1,6 @@
 """The conversation of an episode as scorers get it: messages in OpenAI's form, and which of them the policy said. Pure.
 
-`Episode.messages_json` is a record for people: it has notes that are no messages, and calls in a form of its own.
+`Episode.messages_json` is a record for people: it has notes, which are not messages, and calls in a form of its own.
 """
 
 import contextlib

@@ -117,7 +117,7 @@ def _units(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
 
 
 def _samples(source: Path) -> Iterator[Sample]:
-    """Raises DataError for a line that is no sample."""
+    """Raises DataError for a line that is not a sample."""
     try:
         with source.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):

@@ -1,7 +1,7 @@
 """What a scorer is: samples in, one verdict a sample out.
 
-A sample is a completion and what a scorer may see beside it, from whatever source: the run's stream, gRPC, HTTP or a
-file. A verdict is a number, or an abstention with its reason; never a zero in place of what could not be scored.
+A sample is a completion and what a scorer may see beside it, from any source: the run's stream, gRPC, HTTP or a
+file. A verdict is a number, or an abstention with its reason; never a zero in place of a missing score.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from headrace.wire.process.users_code import Bug
 T = TypeVar("T", bound=Table)
 
 Reads = Literal["answer", "all", "sampled"]
-"""What a scorer sees of a completion: the answer behind the thoughts, all of it with the tag by which its prompt opened
+"""What a scorer sees of a completion: the answer after the thoughts, all of it with the tag by which its prompt opened
 them, or what was sampled."""
 Place = Literal["", "tag", "box", "mark", "label", "line"]
 """Where an answer stands; empty = in any of these."""
@@ -32,7 +32,7 @@ WIDEST = 1000.0
 
 
 class ScorerDownError(TransientError):
-    """The scorer cannot score anything now, whatever the sample: its circuit opens at once."""
+    """The scorer cannot score any sample now: its circuit opens at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Sample:
     episode: Episode | None = None
     """Messages and reward of an environment; then `completion` is the policy's last message."""
     opened_by: str = ""
-    """The tag by which the prompt leaves a thought open; empty = it opens none."""
+    """The tag with which the prompt opens a thought; empty = it opens none."""
     answer_start: int | None = 0
     """Characters of the completion that are thoughts; None = a thought never closed: there is no answer."""
 
@@ -92,7 +92,7 @@ class Sample:
         return None if context is None or ids is None else np.concatenate([context, ids[start:]]).astype(np.int32)
 
     def _end(self, episode: Episode) -> int:
-        """The place behind the last token of the conversation: an agent's last segment may be one beside it."""
+        """The place after the last token of the conversation: an agent's last segment may be one beside it."""
         conversation = self.conversation if len(episode.segments) > 1 else None
         turn = None if conversation is None else conversation.turns[conversation.last]
         return episode.turn_ends[turn if turn is not None and 0 <= turn < len(episode.turn_ends) else -1]
@@ -125,7 +125,7 @@ class Verdict:
     token_scores: NDArray[np.float32] | None = None
     """float32 [completion]: rewards of single tokens, beside `value`; NaN = this token has none."""
     version: str = ""
-    """Version of what scored it, where that may change while it scores; empty = the scorer's own."""
+    """Version that scored it, where that may change meanwhile; empty = the scorer's own."""
     failed: bool = False
     """It abstains because the scorer failed it (after bounded retries), not by judgement: so outages are noticed."""
 
@@ -133,7 +133,7 @@ class Verdict:
     """The error of the user's own code that it failed by; None for any other failure."""
     unasked: bool = False
     """It rests on the sample alone: whatever the scorer asks for others (endpoint, sandbox) had no part in it, so it
-    is no evidence of the scorer's health."""
+    is not evidence of the scorer's health."""
 
     @classmethod
     def abstain(cls, reason: str) -> "Verdict":
@@ -153,7 +153,7 @@ class Context:
     component: str
     """Its name in the rubric."""
     timeout_s: float = 60.0
-    """For its work on one group (or one sample, as it works), from the work's turn on."""
+    """Time for its work on one group (or one sample), counted from the start of that work."""
     concurrency: int = 8
     """Groups that may be scored at a time."""
     processes: int = 1
@@ -180,7 +180,7 @@ class Scorer(ABC):
     """Scores samples; built once, called many times, by several tasks at once."""
 
     version: str = "1"
-    """Changes with whatever changes its scores beside its options: code, weights, prompt."""
+    """Changes with everything that affects its scores beside its options: code, weights, prompt."""
     low: float = -WIDEST
     high: float = WIDEST
     """A value out of this range is refused."""
@@ -209,7 +209,7 @@ class Scorer(ABC):
         """Ends its processes and connections."""
 
     def problem(self, columns: Mapping[str, object]) -> str | None:
-        """Why a data row with these columns could never be scored, whatever the completion; None = it can. No I/O."""
+        """Why a data row with these columns could never be scored, for any completion; None = it can. No I/O."""
         return None
 
 

@@ -42,9 +42,9 @@ class ScorerTable(CombinationTable):
     at_least: float | None = None
     """For `gate`: smallest value that opens the gate."""
     optional: bool = False
-    """If it abstains, the score is that of the others; otherwise the whole score abstains."""
+    """If it abstains, the others alone make the score; otherwise the whole score abstains."""
     text: Literal["answer", "all"] | None = None
-    """What it sees of a completion: the `answer` behind the thoughts, or `all`, with the tag by which the prompt opened
+    """What it sees of a completion: the `answer` after the thoughts, or `all`, with the tag by which the prompt opened
     them; none = what suits it: the answer for `math`, `numeric`, `boxed`, `exact_match`, `code`, `json_schema` and
     judges, all for `format`, and for the others what was sampled."""
     options: dict[str, object] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Threads for what is computed off the event loop: rules, models, files."""
+"""Threads for work off the event loop: rules, models, files."""
 
 from headrace.wire.process.threads import start_threads
 

@@ -101,7 +101,7 @@ def test_bytes_written_by_an_earlier_build_still_parse(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_this_build_writes_the_body_of_an_earlier_one_byte_by_byte(name: str) -> None:
+def test_this_build_encodes_bodies_byte_for_byte_like_an_earlier_build(name: str) -> None:
     before = message_pb2.StreamMessage.FromString((GOLDEN / f"{name}.bin").read_bytes())
     now = message_pb2.StreamMessage.FromString(encode(MESSAGES[name]))
     kind = now.WhichOneof("body")
@@ -178,7 +178,7 @@ def test_no_flipped_bit_passes_unnoticed(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_no_flipped_bit_makes_a_header_of_another_group(data: st.DataObject) -> None:
+def test_a_flipped_bit_never_yields_the_header_of_another_group(data: st.DataObject) -> None:
     whole = encode(MESSAGES["rollouts"])
     raw = bytearray(whole)
     position = data.draw(st.integers(0, len(raw) - 1))
@@ -223,7 +223,7 @@ def test_a_valid_checksum_over_a_wrong_payload_is_still_checked() -> None:
     ],
     ids=["too short", "nothing to train", "no mask", "a logprob where nobody sampled"],
 )
-def test_a_bad_loss_mask_is_refused_at_the_door(mask: bytes, logprobs: list[float]) -> None:
+def test_decoding_rejects_a_bad_loss_mask(mask: bytes, logprobs: list[float]) -> None:
     entry = message_pb2.StreamMessage.FromString(encode(MESSAGES["masked"]))
     group = message_pb2.RolloutGroup.FromString(entry.rollout_group)
     group.rollouts[1].loss_mask = mask
@@ -235,7 +235,7 @@ def test_a_bad_loss_mask_is_refused_at_the_door(mask: bytes, logprobs: list[floa
 
 
 @pytest.mark.parametrize("greedy_last", [2, 3])
-def test_a_group_of_nothing_but_baselines_is_refused(greedy_last: int) -> None:
+def test_a_group_with_only_baselines_is_rejected(greedy_last: int) -> None:
     with pytest.raises(ContractError, match="bad_group_size"):
         builders.prompt(size=2, greedy_last=greedy_last)
     assert builders.prompt(size=2, greedy_last=1).trained == 1 and builders.prompt(size=2).trained == 2

@@ -36,9 +36,7 @@ def resealed(entry: message_pb2.StreamMessage, kind: str, payload: bytes) -> byt
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
 @settings(max_examples=150, derandomize=True)
 @given(data=st.data())
-def test_a_message_with_a_right_checksum_and_another_content_is_read_or_refused(
-    golden: Path, data: st.DataObject
-) -> None:
+def test_altered_content_with_a_valid_checksum_is_decoded_or_rejected(golden: Path, data: st.DataObject) -> None:
     entry = message_pb2.StreamMessage.FromString(golden.read_bytes())
     kind = entry.WhichOneof("body")
     payload = bytearray(getattr(entry, kind))
@@ -95,7 +93,7 @@ def test_each_field_of_a_group_may_hold_what_its_type_allows(data: st.DataObject
 
 @settings(max_examples=400, derandomize=True)
 @given(kind=st.integers(0, 5), payload=RAW)
-def test_a_record_of_the_journal_is_one_or_damage(kind: int, payload: bytes) -> None:
+def test_journal_bytes_decode_to_a_record_or_report_damage(kind: int, payload: bytes) -> None:
     try:
         record = unpack(kind, payload, "segment")
     except JournalDamagedError as error:
@@ -117,7 +115,7 @@ def test_a_segment_of_any_bytes_is_read_up_to_its_damage(head: bytes, parts: lis
 
 @settings(max_examples=400, derandomize=True)
 @given(lines=st.lists(RAW, max_size=4))
-def test_lines_of_events_and_metrics_are_objects_or_none(lines: list[bytes]) -> None:
+def test_event_and_metric_lines_decode_to_objects_or_are_skipped(lines: list[bytes]) -> None:
     for record in jsonl.records(b"\n".join(lines)):
         assert json.loads(json.dumps(record, allow_nan=False)) == record
     for line in lines:
@@ -158,7 +156,7 @@ CALL = st.fixed_dictionaries(
 
 @settings(max_examples=500, derandomize=True)
 @given(raw=CALL | RAW)
-def test_a_programs_call_of_the_policy_is_read_or_refused(raw: bytes) -> None:
+def test_an_agents_policy_request_is_parsed_or_rejected(raw: bytes) -> None:
     try:
         asked = read_call(raw, Sampling())
     except ChatRefusedError as refused:

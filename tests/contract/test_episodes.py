@@ -65,7 +65,7 @@ def test_an_episode_may_have_no_turn_only_if_it_was_cut_off() -> None:
 
 
 @pytest.mark.parametrize("reason", [one for one in FinishReason if one not in ("stop", "length")])
-def test_only_an_episode_ends_as_episodes_do(reason: FinishReason) -> None:
+def test_episode_finish_reasons_are_valid_only_for_episodes(reason: FinishReason) -> None:
     with pytest.raises(ContractError, match="bad_finish_reason"):
         replace(builders.rollout(), finish_reason=reason)
 
@@ -80,7 +80,7 @@ def test_an_episode_that_failed_cannot_have_a_score(reason: FinishReason) -> Non
         ScoredGroup(group=group, scores=(first, Score(rollout_id=rollouts[1].rollout_id, value=0.0)))
 
 
-def test_a_group_has_episodes_only_of_an_environment_and_then_no_prompt_of_ids() -> None:
+def test_only_environment_groups_hold_episodes_and_their_prompts_hold_no_ids() -> None:
     played = builders.played_group()
     with pytest.raises(ContractError, match="bad_environment"):
         replace(played, prompt=builders.prompt())
@@ -106,7 +106,7 @@ def test_a_reward_of_an_environment_is_finite(reward: dict[str, object]) -> None
         EnvironmentReward(**reward)  # type: ignore[arg-type]
 
 
-def test_segments_of_a_completion_are_its_prompt_and_those_of_an_episode_its_own() -> None:
+def test_a_completion_has_one_segment_and_an_episode_has_its_own_segments() -> None:
     prompt = builders.prompt()
     (only,) = builders.rollout().segments(prompt)
     assert only.start == 0 and only.context_ids.tolist() == prompt.token_ids.tolist()

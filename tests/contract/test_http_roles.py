@@ -112,7 +112,7 @@ def guarded(served: Served) -> list[tuple[Route, frozenset[Role]]]:
     return [(route, roles) for route, roles in found if route_name(route.method, route.path) not in FREE]
 
 
-def test_every_route_is_listed_with_its_roles_and_no_other(served: Served) -> None:
+def test_the_role_table_lists_exactly_the_existing_routes(served: Served) -> None:
     named = {route_name(route.method, route.path) for route in routes(served.app)}
     assert named == FREE | ROLES.keys() and not FREE & ROLES.keys()
     assert len(ROLES) >= 25
@@ -143,7 +143,7 @@ def test_no_other_spelling_of_a_path_answers_without_a_token(served: Served, pat
         assert status in (401, 404) and set(json.loads(body)) == {"error"}, (path, status, body)
 
 
-def test_two_authorization_headers_are_none(served: Served) -> None:
+def test_a_request_with_two_authorization_headers_is_unauthenticated(served: Served) -> None:
     right, wrong = served.of(Role.OPERATOR)["Authorization"], bearer("0" * 64)["Authorization"]
     for given in ((right, wrong), (wrong, right), (right, right)):
         status, body = served.answer("GET", "/api/status", [("Authorization", one) for one in given])
@@ -152,7 +152,7 @@ def test_two_authorization_headers_are_none(served: Served) -> None:
     assert status == 200 and "replicas" in json.loads(body)
 
 
-def test_the_token_of_another_role_is_refused_and_that_of_the_right_one_is_not(served: Served) -> None:
+def test_a_route_accepts_only_tokens_of_its_roles(served: Served) -> None:
     for route, roles in guarded(served):
         for role in Role:
             status, challenge = served.asked(route, served.of(role))
@@ -165,14 +165,14 @@ def test_the_token_of_the_operators_file_is_an_operators(served: Served) -> None
         assert Role.OPERATOR in roles and served.status(route, bearer(TOKEN)) not in (401, 403), route
 
 
-def test_what_holds_nothing_of_the_run_needs_no_token(served: Served) -> None:
+def test_routes_without_run_data_need_no_token(served: Served) -> None:
     free = [one for one in routes(served.app) if route_name(one.method, one.path) in FREE]
     assert len(free) == len(FREE)
     for route in free:
         assert served.status(route, {}) not in (401, 403), route
 
 
-def test_a_route_that_is_added_without_roles_is_refused_to_all(served: Served) -> None:
+def test_a_route_without_roles_rejects_every_caller(served: Served) -> None:
     @served.app.get("/api/added/later")
     async def later() -> dict[str, str]:
         return {"secret": "of the run"}
@@ -182,7 +182,7 @@ def test_a_route_that_is_added_without_roles_is_refused_to_all(served: Served) -
     assert {served.status(added, served.of(role)) for role in Role} == {403}
 
 
-def test_no_other_method_of_a_route_answers_a_stranger(served: Served) -> None:
+def test_other_http_methods_of_a_route_reject_callers_without_a_token(served: Served) -> None:
     """Methods that a route does not have, and reads of a path that acts: nothing is learned without a token."""
     for route, _ in guarded(served):
         for method in ("HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "GET", "POST"):

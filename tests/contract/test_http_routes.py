@@ -88,7 +88,7 @@ def test_a_rebound_name_reaches_no_route(served: Served) -> None:
                 assert answer.status_code == 403 and "ask for it as localhost" in words_of(answer), (route, host)
 
 
-def test_no_act_comes_from_a_foreign_page_or_as_a_form(served: Served) -> None:
+def test_actions_reject_cross_origin_and_form_requests(served: Served) -> None:
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     for route in acts(served):
         for headers in (
@@ -106,14 +106,14 @@ def test_no_act_comes_from_a_foreign_page_or_as_a_form(served: Served) -> None:
             assert words_of(answer).startswith("an act must come"), (route, headers)
 
 
-def test_no_act_needs_no_token_but_those_with_a_reason(served: Served) -> None:
+def test_every_action_outside_the_allowlist_requires_a_token(served: Served) -> None:
     for route in acts(served):
         wrong = {**JSON, "Authorization": "Bearer 0000000000000000000000000000000000000000"}
         codes = {served.ask(route.method, route.plain, content="{}", headers=one).status_code for one in (JSON, wrong)}
         assert (codes == {401}) is (route.path not in TOKENLESS), (route, codes)
 
 
-def test_nothing_is_allowed_that_is_not_there(tmp_path: Path) -> None:
+def test_route_allowlists_name_only_existing_routes(tmp_path: Path) -> None:
     async def listed() -> set[str]:
         found: set[str] = set()
         for service in SERVICES:
@@ -135,7 +135,7 @@ ODD_QUERIES = ("%ED%A0%80", "%FF", "%00", "%", "../../etc/passwd", "1" * 5000)
 """What no schema describes: half a surrogate pair, no UTF-8, a zero byte, and what is longer than any number."""
 
 
-def test_what_the_description_lists_are_the_routes_of_the_app(served: Served) -> None:
+def test_the_openapi_description_lists_exactly_the_routes_of_the_app(served: Served) -> None:
     own = {
         (method, route.path)  # type: ignore[attr-defined]
         for route in served.app.routes
@@ -147,7 +147,7 @@ def test_what_the_description_lists_are_the_routes_of_the_app(served: Served) ->
 
 # A thread that draws a random number while a strategy does (a library's back-off) is taken for the strategy's own use.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
-def test_every_answer_is_one_that_the_description_lists_whatever_is_asked(served: Served) -> None:
+def test_every_generated_request_gets_a_response_that_openapi_documents(served: Served) -> None:
     """Status, content type and JSON. No answer is a fault, and no body is taken that its schema does not allow."""
     for operation in operations(served.app):
         if operation.path not in ENDLESS:
@@ -233,7 +233,7 @@ def holds(case: Case, answer: httpx.Response) -> None:
     case.validate_response(answer, checks=HELD)
 
 
-def test_what_no_schema_describes_is_answered_as_described_too(served: Served) -> None:
+def test_requests_outside_the_schema_get_documented_responses_too(served: Served) -> None:
     for operation in operations(served.app):
         if operation.path in ENDLESS:
             continue

@@ -31,7 +31,7 @@ async def broker(request: pytest.FixtureRequest, server: Valkey) -> AsyncIterato
     await redis.close()
 
 
-async def test_an_entry_is_delivered_once_while_its_lease_lasts(broker: Broker) -> None:
+async def test_an_entry_is_delivered_once_within_its_lease(broker: Broker) -> None:
     one = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
     two = broker.consumer(StreamName.PROMPTS, "two", lease_s=30)
     await one.read(count=1, block_s=0.01)
@@ -40,7 +40,7 @@ async def test_an_entry_is_delivered_once_while_its_lease_lasts(broker: Broker) 
     assert await two.read(count=5, block_s=0.05) == []
 
 
-async def test_a_reader_ends_whenever_it_is_cancelled(broker: Broker) -> None:
+async def test_a_cancelled_reader_always_ends(broker: Broker) -> None:
     consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
     await consumer.read(count=1, block_s=0.01)
 
@@ -100,7 +100,7 @@ async def test_a_released_entry_is_taken_at_once_and_not_counted(broker: Broker)
     assert entry.deliveries == 1
 
 
-async def test_a_released_entry_behind_many_busy_ones_is_taken_before_a_new_one(broker: Broker) -> None:
+async def test_a_released_entry_is_delivered_before_a_new_one_despite_many_pending(broker: Broker) -> None:
     busy = broker.consumer(StreamName.PROMPTS, "busy", lease_s=30)
     await busy.read(count=1, block_s=0.01)
     for number in range(40):
@@ -189,7 +189,7 @@ async def test_the_broker_comes_back_from_sigkill_with_everything(valkey: Valkey
     await broker.close()
 
 
-async def test_a_renewal_that_was_decided_before_another_consumers_claim_takes_nothing_back(
+async def test_a_late_renewal_does_not_steal_an_entry_back_from_its_new_consumer(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = RedisBroker(valkey.url, "test")

@@ -17,7 +17,7 @@ def of_pages() -> list[tuple[str, tuple[str, ...]]]:
     return sorted({(block.name, tuple(words)) for block in blocks("bash", "console") for words in commands(block.text)})
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_code_block_declares_its_kind() -> None:
     strange = [(block.name, block.kind, block.text[:40]) for block in blocks() if block.kind not in KINDS]
     assert not strange
 

@@ -42,7 +42,7 @@ def test_the_config_of_the_page_is_valid() -> None:
     assert config.environment.on and config.environment.slots >= config.batch.group_size
 
 
-def test_what_the_page_shows_to_an_environment_is_what_the_table_of_the_config_takes() -> None:
+def test_the_pages_example_of_folders_and_variables_is_a_valid_environment_table() -> None:
     table = EnvironmentTable.model_validate(tomllib.loads(block("toml", "folders"))["environment"])
     assert table.folders and table.variables and table.network
 

@@ -45,7 +45,7 @@ async def called(child: ChildProcess, tool: str, **arguments: object) -> str:
     return str(answer["messages"][0]["content"])
 
 
-async def test_the_script_with_an_environment_is_played_as_it_is(tmp_path: Path) -> None:
+async def test_the_documented_trl_environment_runs_unchanged(tmp_path: Path) -> None:
     (tmp_path / "lock.py").write_text(block("python", "class LockEnv"))
     (tmp_path / "trl.py").write_text(STAND_IN)
     table = EnvironmentTable.model_validate(tomllib.loads(block("toml", "trl:lock"))["environment"])

@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Iterator[TinyRun]:
     made.close()
 
 
-def test_a_program_is_trained_and_a_killed_worker_and_program_lose_none(run: TinyRun) -> None:
+def test_agent_episodes_train_and_killed_workers_and_programs_lose_none(run: TinyRun) -> None:
     # Two groups a step: each of the 48 episodes is a program that Python starts for.
     run.start("--trainer.checkpoint-every", "100", "--batch.groups", "2", "--eval.every", "100000")
     run.wait_for_step(1)

@@ -38,7 +38,7 @@ def finished(run: TinyRun) -> dict[str, Any]:
     return verdict
 
 
-def test_ppo_with_critic_and_reference_killed_on_the_way_ends_in_the_same_weights(start: Start) -> None:
+def test_a_killed_ppo_run_with_critic_and_reference_ends_with_the_same_weights(start: Start) -> None:
     quiet = start(*PPO)
     expected = finished(quiet)
     assert all(step["value_loss"] > 0 and step["updates"] == 4 for step in quiet.metrics())
@@ -65,7 +65,7 @@ def test_a_rank_that_is_killed_takes_the_trainer_along_and_nothing_is_lost(start
 
 
 @pytest.mark.long
-def test_a_run_of_two_ranks_stops_and_goes_on_with_one(start: Start) -> None:
+def test_a_run_of_two_ranks_stops_and_resumes_with_one(start: Start) -> None:
     run = start("--trainer.ranks", "2")
     run.wait_for_step(3)
     run.stop()
@@ -86,7 +86,7 @@ def test_remax_asks_for_a_greedy_rollout_of_each_prompt_and_trains_the_others(st
 
 
 @pytest.mark.long
-def test_dynamic_sampling_drops_what_tells_nothing_and_says_so(start: Start) -> None:
+def test_dynamic_sampling_drops_uninformative_groups_and_reports_it(start: Start) -> None:
     run = start("--algorithm.name", "dapo", "--batch.group-size", "2", staleness=1, deterministic=False)
     line = run.finish()
     verdict = run.check()
@@ -95,7 +95,7 @@ def test_dynamic_sampling_drops_what_tells_nothing_and_says_so(start: Start) -> 
 
 
 @pytest.mark.long
-def test_dynamic_sampling_gives_up_with_a_reason_when_no_group_tells_anything(start: Start) -> None:
+def test_dynamic_sampling_gives_up_with_a_reason_when_no_group_is_informative(start: Start) -> None:
     run = start("--algorithm.name", "dapo", "--algorithm.discard-limit", "1", "--rollout.sampling.max-tokens", "1")
     assert run.process is not None
     run.process.wait(DEADLINE_S)

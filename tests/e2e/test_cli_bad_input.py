@@ -70,7 +70,7 @@ def test_a_good_place_passes_a_dry_run(place: Path) -> None:
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def test_a_dry_run_says_what_the_machine_lacks_and_writes_the_configs(place: Path) -> None:
+def test_a_dry_run_lists_what_the_machine_lacks_and_writes_the_configs(place: Path) -> None:
     done = headrace(place, "train", "run.toml", "--dry-run", "--run.device", "cuda", **NO_GPU)
     assert done.status == 1, done.out + done.complaint
     lines = done.out.splitlines()
@@ -82,7 +82,7 @@ def test_a_dry_run_says_what_the_machine_lacks_and_writes_the_configs(place: Pat
     assert json.loads(told.splitlines()[-1])["lacks"] == ["gpu", "torch"]
 
 
-def test_what_no_machine_could_run_is_refused_by_a_dry_run_too(place: Path) -> None:
+def test_a_dry_run_rejects_a_config_that_no_machine_can_run(place: Path) -> None:
     served = ("train", "run.toml", "--dry-run", "--run.device", "cuda", "--rollout.engine", "sglang")
     assert "SGLang has no float32 kernels" in refused(place, *served, "--model.dtype", "float32", **NO_GPU)
     assert "on GPU 0 each would take" in refused(place, *served, "--rollout.sglang.base-gpu-id", "0", **NO_GPU)

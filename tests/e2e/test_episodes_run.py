@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Iterator[TinyRun]:
     made.close()
 
 
-def test_episodes_are_trained_and_a_killed_worker_and_child_lose_none(run: TinyRun) -> None:
+def test_episodes_train_and_killed_workers_and_children_lose_none(run: TinyRun) -> None:
     run.start("--trainer.checkpoint-every", "100")
     run.wait_for_step(1)
     os.kill(run.pid("environment-0"), signal.SIGKILL)

@@ -43,7 +43,7 @@ def test_a_checkpoint_becomes_a_model_that_transformers_loads(ended: Path, tmp_p
     assert "no checkpoint of step 1 " in refused("export", ended, "--step", 1)
 
 
-def test_a_replay_has_the_runs_weights_bit_for_bit_and_others_with_another_rate(
+def test_a_replay_reproduces_the_weights_bit_for_bit_unless_the_rate_changes(
     ended: Path, undisturbed_run: Undisturbed, tmp_path: Path
 ) -> None:
     same = result("replay", ended, "--out", tmp_path / "same", "--export")
@@ -60,7 +60,7 @@ def test_a_replay_has_the_runs_weights_bit_for_bit_and_others_with_another_rate(
     assert other["differs_from"] == same["first"] and other["weights_digest"] != same["weights_digest"]
 
 
-def test_a_replay_that_cannot_be_says_what_can_and_leaves_nothing(ended: Path, tmp_path: Path) -> None:
+def test_an_impossible_replay_lists_the_possible_ones_and_writes_nothing(ended: Path, tmp_path: Path) -> None:
     out = tmp_path / "replay"
     complaint = refused("replay", ended, "--out", out, "--steps", "1:1")
     assert "what can be replayed is" in complaint and "checkpoint" in complaint

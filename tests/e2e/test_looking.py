@@ -104,7 +104,7 @@ def until_the_trainer_waits(run_dir: Path) -> Any:
     raise AssertionError("the trainer never waited for a replica")
 
 
-def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
+def test_every_inspection_command_works_on_a_live_run(run: TinyRun) -> None:
     run.wait_for_step(2)
     for _ in range(4):  # While steps are taken.
         assert check_run(run.run_dir).problems == ()
@@ -158,7 +158,7 @@ def test_a_live_run_is_looked_at_from_everywhere(run: TinyRun) -> None:
         assert part in table, table[-3000:]
 
 
-def test_the_life_of_a_trained_group_and_rollout_is_told(ended: TinyRun) -> None:
+def test_explain_tells_the_history_of_a_trained_group_and_rollout(ended: TinyRun) -> None:
     # Which groups are trained in which step is not said beforehand: a late one may have been dropped as stale.
     trained = pq.read_table(ended.run_dir / "rollouts" / "step-000050.parquet", columns=["group_id"])
     group = trained.column("group_id")[0].as_py()

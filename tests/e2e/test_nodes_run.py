@@ -35,7 +35,7 @@ def joined(run_dir: Path, node: int = 1) -> Iterator[Process]:
 
 
 @pytest.mark.long
-def test_a_run_over_two_machines_one_of_which_is_killed_ends_in_the_weights_of_one_machine(tmp_path: Path) -> None:
+def test_a_two_machine_run_with_one_killed_ends_with_the_weights_of_one_machine(tmp_path: Path) -> None:
     one, two = (TinyRun(tmp_path / name, steps=10, replicas=1) for name in ("one", "two"))
     try:
         one.start("--trainer.ranks=2")

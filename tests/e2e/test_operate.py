@@ -89,7 +89,7 @@ def test_a_paused_run_makes_no_steps_and_a_resumed_one_does(live: TinyRun) -> No
     headrace("pause", live.run_dir)
 
 
-def test_acts_are_in_the_event_log_and_a_refused_one_says_why(live: TinyRun) -> None:
+def test_operator_actions_are_logged_and_a_rejected_one_gives_the_reason(live: TinyRun) -> None:
     assert "rollout-1 takes no more" in headrace("drain", "rollout-1", live.run_dir)["said"]
     assert live.status()["operator"]["draining"] == ["rollout-1"]
     assert "takes prompts again" in headrace("drain", "rollout-1", live.run_dir, "--undo")["said"]
@@ -99,12 +99,12 @@ def test_acts_are_in_the_event_log_and_a_refused_one_says_why(live: TinyRun) -> 
     assert [event["action"] for event in acts][-2:] == ["drain rollout-1", "undrain rollout-1"]
 
 
-def test_a_checkpoint_comes_when_it_is_asked_for(live: TinyRun) -> None:
+def test_a_requested_checkpoint_is_written(live: TinyRun) -> None:
     headrace("checkpoint", live.run_dir)
     live.wait_until(lambda: not live.status()["operator"]["checkpoint_asked"], "the checkpoint")
 
 
-def test_a_run_behind_a_url_is_scaled_and_has_no_dead_letters(live: TinyRun) -> None:
+def test_a_run_addressed_by_url_scales_and_lists_no_dead_letters(live: TinyRun) -> None:
     assert "rollout-2 is started" in headrace("scale", "rollout", 3, *behind(live))["said"]
     assert "rollout-2 drains" in headrace("scale", "rollout", 2, live.run_dir)["said"]
     assert headrace("dead", live.run_dir) == {"total": 0, "rows": [], "requeued": []}
@@ -125,7 +125,7 @@ def test_the_policy_answers_openai_clients(live: TinyRun) -> None:
     assert answer["usage"]["completion_tokens"] <= 12
 
 
-def test_chats_are_answered_beside_the_training_which_knows_nothing_of_them(live: TinyRun) -> None:
+def test_chats_are_answered_during_training_and_never_trained(live: TinyRun) -> None:
     headrace("resume", live.run_dir)
     before = live.steps()
     versions = [chat(live, max_tokens=4).json()["system_fingerprint"] for _ in range(8)]
@@ -136,13 +136,13 @@ def test_chats_are_answered_beside_the_training_which_knows_nothing_of_them(live
     assert generated and not any("chat" in event["group_id"] for event in generated)
 
 
-def test_generate_asks_the_live_run(live: TinyRun) -> None:
+def test_generate_samples_from_the_live_run(live: TinyRun) -> None:
     found = headrace("generate", live.run_dir, "--prompt", "12+34=", "--max-tokens", 4, "--temperature", 0)
     assert found["object"] == "chat.completion"
     assert said("generate", *behind(live), "--prompt", "1+1=").endswith("\n")
 
 
-def test_an_ended_run_says_that_it_is_over(ended: TinyRun) -> None:
+def test_commands_on_an_ended_run_report_that_no_run_is_alive(ended: TinyRun) -> None:
     with pytest.raises(ConfigError, match="no run is alive"):
         find_client(ended.run_dir)
     assert "no run is alive" in headrace("pause", ended.run_dir, code=2)["error"]

@@ -47,7 +47,7 @@ def headrace(run: TinyRun, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-def test_own_functions_train_on_every_rank_and_a_change_of_them_must_be_accepted(run: TinyRun) -> None:
+def test_user_functions_train_on_every_rank_and_a_change_must_be_accepted(run: TinyRun) -> None:
     mine = run.folder / "code" / "my_algorithm.py"
     text = mine.read_text()
     run.start("--trainer.ranks", "2", "--trainer.checkpoint-every", "2")

@@ -43,7 +43,7 @@ def test_the_end_of_a_run_its_status_and_its_check_name_one_receipt(undisturbed_
     assert "--receipt abc: give the 64 hex digits" in complaint
 
 
-def test_each_receipt_of_the_trainer_holds_and_says_what_came_later(undisturbed_run: Undisturbed) -> None:
+def test_each_trainer_receipt_holds_and_reports_what_it_does_not_cover(undisturbed_run: Undisturbed) -> None:
     notes = []
     for receipt in read_receipts(undisturbed_run.run_dir)[:-1]:
         verdict = check_run(undisturbed_run.run_dir, receipt.value)
@@ -72,7 +72,7 @@ def test_a_killed_and_resumed_run_is_in_order_and_its_older_receipts_hold(tiny: 
     assert check_run(tiny.run_dir, last).notes == (f"the receipt of step {LONG} covers the whole run",)
 
 
-def test_what_is_removed_is_named_and_no_problem(copy: Path) -> None:
+def test_check_notes_removed_files_without_reporting_a_problem(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints" / "step-000006")
     shutil.rmtree(copy / "export")
     (copy / "rollouts" / "step-000002.parquet").unlink()
@@ -132,7 +132,7 @@ DAMAGE: dict[str, tuple[Act, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_that_other_files_contradict_is_found_without_a_receipt(copy: Path, name: str) -> None:
+def test_check_finds_contradictory_damage_without_a_receipt(copy: Path, name: str) -> None:
     act, told = DAMAGE[name]
     act(copy)
     (copy / "receipts.jsonl").unlink()

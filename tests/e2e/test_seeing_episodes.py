@@ -63,7 +63,7 @@ def check_conversation(text: str) -> None:
     assert re.search(r"^ended by (stop|turn_limit|length); \d turns, \d+ tokens sampled", text, re.MULTILINE), text
 
 
-def test_what_an_episode_waits_for_is_named_and_a_live_run_plays_one_for_a_look(live: TinyRun, hold: Path) -> None:
+def test_status_names_what_an_episode_waits_for_and_a_live_run_plays_one_on_demand(live: TinyRun, hold: Path) -> None:
     run = live
     hold.touch()
     named = re.compile(r"environment-0 plays it: tiny/g\d+/\d waits for the environment's step, \d+ s")

@@ -67,7 +67,7 @@ def names(finished: Finished) -> list[str]:
     return found
 
 
-def test_episodes_are_trained_on_what_both_servers_sampled(finished: Finished) -> None:
+def test_episodes_from_both_servers_are_trained(finished: Finished) -> None:
     assert finished.line["steps"] == STEPS and finished.verdict["ok"]
     assert set(finished.line["versions_committed"]) == {"rollout-0", "rollout-1"}
     steps = [json.loads(text) for text in (finished.run_dir / "metrics.jsonl").read_text().splitlines()]
@@ -78,6 +78,6 @@ def test_episodes_are_trained_on_what_both_servers_sampled(finished: Finished) -
     assert max(turns) > 1, "no episode had a second turn: nothing was read across a border"
 
 
-def test_servers_keep_what_they_computed_of_a_conversation(finished: Finished) -> None:
+def test_servers_reuse_the_cached_prefix_of_a_conversation(finished: Finished) -> None:
     assert finished.prefix["known"] > 1000
     assert finished.prefix["cached"] >= 0.9 * finished.prefix["known"]

@@ -65,7 +65,7 @@ def test_both_servers_commit_every_version_and_agree_with_the_trainer(run: tuple
     assert left_running(str(run_dir.parent)) == []
 
 
-def test_the_history_is_in_order_and_the_export_is_what_was_served_last(run: tuple[Path, dict[str, Any]]) -> None:
+def test_the_history_is_valid_and_the_export_equals_the_last_served_weights(run: tuple[Path, dict[str, Any]]) -> None:
     run_dir, _ = run
     verdict = headrace(run_dir.parent, "check", str(run_dir), "--json")
     assert verdict["ok"] and verdict["steps"] == STEPS

@@ -44,7 +44,7 @@ def _length(draw: random.Random) -> int:
     return min(max(round(draw.lognormvariate(0, 1) * MEAN / 1.65), 1), CAP)
 
 
-def test_no_answer_is_left_out_and_none_is_too_old(tmp_path: Path) -> None:
+def test_every_group_is_trained_within_the_staleness_bound(tmp_path: Path) -> None:
     run = SkewedRun(tmp_path / "run")
     run.start()
     try:

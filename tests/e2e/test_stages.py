@@ -97,7 +97,7 @@ class Stage:
         return "".join(f"\n--- {path}\n{path.read_text()[-3000:]}" for path in paths if path.exists())
 
 
-def test_a_stage_that_was_killed_and_stopped_ends_in_the_weights_of_one_that_was_not(tmp_path: Path) -> None:
+def test_a_killed_and_stopped_stage_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path) -> None:
     whole, torn = (Stage(tmp_path / name, "sft", steps=150) for name in ("whole", "torn"))
     undisturbed = whole.start()
     # The trainer is killed: it is started again within the same command. Then the command itself is killed.

@@ -121,7 +121,7 @@ def test_every_process_listens_on_this_machine_alone(attacked: Attacked) -> None
     assert [one for one in found if one[1] not in LOOPBACK] == []
 
 
-async def test_a_stranger_and_another_role_are_refused_on_every_method_of_every_port(attacked: Attacked) -> None:
+async def test_every_method_of_every_port_rejects_unknown_callers_and_other_roles(attacked: Attacked) -> None:
     known = attacked.token(Role.TRAINER)
     for name, role in SERVED.items():
         port = attacked.ports()[name]["grpc_port"]
@@ -136,7 +136,7 @@ async def test_a_stranger_and_another_role_are_refused_on_every_method_of_every_
     assert await watch(attacked, attacked.token(Role.ENVIRONMENT)) == ["rollout-0"]
 
 
-def test_another_client_of_this_machine_neither_reads_nor_stops_the_run(attacked: Attacked) -> None:
+def test_a_local_client_without_the_right_token_can_neither_read_nor_stop_the_run(attacked: Attacked) -> None:
     url = f"http://127.0.0.1:{attacked.ports()['orchestrator']['http_port']}"
     with httpx.Client(base_url=url, trust_env=False, timeout=60) as http:
         for headers in ({}, bearer("0" * 64)):
@@ -209,7 +209,7 @@ def lines(run: TinyRun, word: str) -> list[str]:
     return [line for path in logs for line in path.read_text().splitlines() if word in line]
 
 
-def test_what_was_trained_over_it_is_whole_and_no_file_holds_a_secret(attacked: Attacked) -> None:
+def test_a_run_trained_over_tls_passes_check_and_leaks_no_secret_to_files(attacked: Attacked) -> None:
     run, known, own = attacked.run, attacked.secrets(), RunPaths(attacked.run.run_dir).tokens
     assert run.stop() == 130
     run.check()

@@ -66,7 +66,7 @@ def turns_of(run: TinyRun) -> list[str]:
 
 
 @pytest.mark.long
-def test_turns_change_no_bit_whoever_is_killed_between_sleep_and_wake(start: Start) -> None:
+def test_gpu_turns_change_no_bit_when_a_process_is_killed_between_sleep_and_wake(start: Start) -> None:
     plain = start()
     plain.finish()
     weights = plain.check()["weights_sha256"]

@@ -110,7 +110,7 @@ def test_an_evaluation_has_its_traces_too(watched: tuple[TinyRun, Collector]) ->
         assert [one.name for one in lived] == ["issue", "generate", "score", "score length"]
 
 
-def test_a_tracker_is_told_every_step_and_every_evaluation(watched: tuple[TinyRun, Collector]) -> None:
+def test_a_tracker_receives_every_step_and_evaluation(watched: tuple[TinyRun, Collector]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     tiny, _ = watched
@@ -122,7 +122,7 @@ def test_a_tracker_is_told_every_step_and_every_evaluation(watched: tuple[TinyRu
 
 
 @pytest.mark.long
-def test_a_run_whose_collector_hangs_and_whose_tracker_is_away_comes_out_the_same(
+def test_a_hanging_collector_and_an_absent_tracker_do_not_change_a_run(
     watched: tuple[TinyRun, Collector], tmp_path: Path
 ) -> None:
     tiny = TinyRun(tmp_path / "b", steps=STEPS)

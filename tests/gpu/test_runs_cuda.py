@@ -57,7 +57,7 @@ def test_turns_and_kills_change_no_bit(start: Start) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_compiled_run_that_is_killed_ends_in_the_weights_of_one_that_is_not(start: Start) -> None:
+def test_a_killed_compiled_run_ends_with_the_weights_of_an_undisturbed_one(start: Start) -> None:
     """One after the other: the second finds the kernels of the first. Others might differ in the last bits."""
     options = ("--model.dtype", "float32", "--trainer.compile", "true")
     expected = finished(start(*options))

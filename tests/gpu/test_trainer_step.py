@@ -37,7 +37,7 @@ def steps(used, count):
     return [train_step(actors, assemble(GROUPS, version=0), RECIPE, rates).metrics for _ in range(count)]
 
 
-def test_losses_on_the_gpu_are_those_of_the_cpu(tmp_path):
+def test_losses_on_the_gpu_equal_losses_on_the_cpu(tmp_path):
     folder = tiny_folder(tmp_path / "model")
     on_cpu, on_gpu = steps(backend(folder, "cpu"), 3), steps(backend(folder), 3)
     for cpu, gpu in zip(on_cpu, on_gpu, strict=True):

@@ -39,7 +39,7 @@ def told(apart: Apart, service: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "peer_unreachable"]
 
 
-def test_a_trainer_and_a_replica_that_do_not_reach_the_orchestrator_say_so_in_log_and_status(apart: Apart) -> None:
+def test_trainer_and_replica_report_an_unreachable_orchestrator_in_log_and_status(apart: Apart) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -61,7 +61,7 @@ def test_a_trainer_and_a_replica_that_do_not_reach_the_orchestrator_say_so_in_lo
         assert f"waits for the orchestrator at {refusing} (" in said["rollout-0"] and "refused" in said["rollout-0"]
 
 
-def test_a_service_that_does_not_reach_the_broker_says_so_before_it_gives_up(apart: Apart) -> None:
+def test_a_service_reports_an_unreachable_broker_before_it_gives_up(apart: Apart) -> None:
     apart.spawn("reward", {"HEADRACE_BROKER__URL": f"redis://:secret@127.0.0.1:{free_port()}/0"})
     assert apart.processes["reward"].wait(120) != 0
     (line, *_) = told(apart, "reward")

@@ -86,7 +86,7 @@ def test_the_import_contracts_name_every_part_of_headrace():
     assert forbidden["services do not import the command line"] == children - {"wire", "services"}
 
 
-def test_the_independent_services_are_those_that_there_are():
+def test_the_independence_contract_lists_every_service():
     contracts = pyproject()["tool"]["importlinter"]["contracts"]
     (independent,) = (contract["modules"] for contract in contracts if contract["type"] == "independence")
     there = {path.parent.name for path in (ROOT / "services").glob("*/__main__.py")}

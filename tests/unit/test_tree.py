@@ -68,12 +68,12 @@ def offenders(paths: Iterable[Path], breaks: Callable[[Path], object]) -> list[s
     return [f"{name}: {what}" for name, what in found if what]
 
 
-def test_only_the_stream_package_knows_redis() -> None:
+def test_only_the_stream_package_imports_redis() -> None:
     others = [path for path in SOURCES if not name_of(path).startswith("wire/streams/redis/")]
     assert offenders(others, lambda path: roots(path) & {"redis"}) == []
 
 
-def test_only_what_moves_weights_knows_torch() -> None:
+def test_only_modules_that_move_weights_import_torch() -> None:
     may = (
         *("wire/weights/", "services/trainer/", "services/rollout/"),
         *("services/reward/scorers/models/classifier.py", "headrace/"),
@@ -117,7 +117,7 @@ def forbidden_calls(path: Path) -> Iterator[str]:
                 yield f"{call}(shell=True)"
 
 
-def test_the_environment_is_read_where_settings_are_resolved_and_nowhere_else() -> None:
+def test_environment_variables_are_read_only_where_settings_are_resolved() -> None:
     # zero.py: DeepSpeed takes its device from there alone, and at its import. probe.py: proves that a sandbox has none.
     # collective.py, groups.py: torch's constructor and NCCL read theirs from there alone.
     allowed = (

@@ -36,7 +36,7 @@ def is_text(raw: bytes) -> bool:
 def read_lenient(text: str | bytes) -> JsonValue:
     """Parses a file. Raises ValueError for invalid JSON.
 
-    NaN, infinities and overflowing numbers become None, and half a surrogate pair, which is no character and can be
+    NaN, infinities and overflowing numbers become None, and half a surrogate pair, which is not a character and can be
     neither stored nor sent, becomes a question mark.
     """
     text = text if isinstance(text, str) else text.decode()

@@ -12,7 +12,7 @@ def ids_to_bytes(values: TokenIds) -> bytes:
 
 
 def ids_from_bytes(data: bytes) -> TokenIds:
-    """Little-endian bytes as int32 [n]; raises ContractError (`length_mismatch`) if they are no whole numbers."""
+    """Little-endian bytes as int32 [n]; raises ContractError (`length_mismatch`) for a partial value."""
     return _from_bytes(data, "<i4").astype(np.int32, copy=False)
 
 
@@ -22,7 +22,7 @@ def floats_to_bytes(values: Logprobs) -> bytes:
 
 
 def floats_from_bytes(data: bytes) -> Logprobs:
-    """Little-endian bytes as float32 [n]; raises ContractError (`length_mismatch`) if they are no whole numbers."""
+    """Little-endian bytes as float32 [n]; raises ContractError (`length_mismatch`) for a partial value."""
     return _from_bytes(data, "<f4").astype(np.float32, copy=False)
 
 

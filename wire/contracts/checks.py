@@ -1,4 +1,4 @@
-"""What every completion must satisfy, whatever message carries it."""
+"""What every completion must satisfy in any message."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -22,7 +22,7 @@ class TokenRange(Protocol):
 
     @property
     def end(self) -> int:
-        """The token behind the last."""
+        """The position after the last token."""
 
 
 def check_ids(what: str, token_ids: TokenIds) -> None:

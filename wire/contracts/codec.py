@@ -98,7 +98,7 @@ def decode_header(data: bytes) -> Header:
 
 
 def decode(data: bytes) -> Message:
-    """Reads a stream entry; raises ContractError for what the contract forbids (checksum, lengths, ranges)."""
+    """Reads a stream entry; raises ContractError if it breaks the contract (checksum, lengths, ranges)."""
     entry = _parse(data)
     header = _header(entry)
     kind = entry.WhichOneof("body")

@@ -22,7 +22,7 @@ def algorithm_of(digest: str) -> str:
 
 
 def value_of(digest: str) -> str:
-    """The hex digits behind the algorithm's name."""
+    """The hex digits after the algorithm's name."""
     return _split(digest)[1]
 
 

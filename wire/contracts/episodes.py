@@ -2,7 +2,7 @@
 
 An episode is a rollout of several turns. Its per-token arrays run over all its turns, what others wrote between them
 included; *segments* divide them. A segment is a sequence that the engine really saw: contexts that continue one another
-exactly (see `turns.py`), behind a context of its own. A template that drops old thoughts, a compaction or a sub-agent
+exactly (see `turns.py`), after a context of its own. A template that drops old thoughts, a compaction or a sub-agent
 begins another one. One episode has one reward and one place in its group's baseline, however many segments it has.
 """
 
@@ -40,7 +40,7 @@ class EnvironmentTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Tokens of an episode from `start` to the next segment's, as the engine sampled and read them behind a context."""
+    """Tokens of an episode from `start` to the next segment's, as the engine sampled and read them after a context."""
 
     start: int
     context_ids: TokenIds
@@ -85,7 +85,7 @@ class Episode:
     segments: tuple[Segment, ...] = ()
     """None only if the episode ended before its first turn did."""
     turn_ends: tuple[int, ...] = ()
-    """[turns] The place behind each turn's last sampled token."""
+    """[turns] The place after each turn's last sampled token."""
     turn_rewards: tuple[float, ...] = ()
     """[turns] Rewards of single turns, beside the episode's; NaN = the turn has none. Empty = no turn has."""
     reward: EnvironmentReward | None = None

@@ -1,6 +1,6 @@
 """How SGLang names the parameters that hold a checkpoint's tensors, several of them fused. Pure.
 
-It keeps projections of one input in one parameter, one behind the other: q, k, v; gate, up; DeepSeek's two
+It keeps projections of one input in one parameter, one after the other: q, k, v; gate, up; DeepSeek's two
 down-projections of attention; and the experts of a layer, gate and up of the first, of the second, ...
 """
 

@@ -35,7 +35,7 @@ def rollout_seed(run_seed: int, group: str, rollout_index: int) -> int:
 
 
 def turn_seed(run_seed: int, group: str, rollout_index: int, turn: int) -> int:
-    """Seed of turn `turn` (from 0) of one rollout's episode: 63 bits of a hash, as those of `rollout_seed`."""
+    """Seed of turn `turn` (from 0) of one rollout's episode: 63 bits of a hash, as for `rollout_seed`."""
     text = f"{run_seed}|{group.partition('/')[2]}|{rollout_index}|{turn}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 

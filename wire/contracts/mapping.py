@@ -57,7 +57,7 @@ class Codec(Generic[D, P]):
         return self._message(**{field.name: field.write(one) for field, one in given if one is not None})
 
     def from_pb(self, raw: P) -> D:
-        """The value of a message; raises ContractError for what the contract forbids."""
+        """The value of a message; raises ContractError if it breaks the contract."""
         return self.kind(**self.values(raw))
 
     def from_bytes(self, data: bytes) -> D:

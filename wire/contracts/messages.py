@@ -184,7 +184,7 @@ class Rollout:
         return min((span.version.version for span in self.spans), default=None)
 
     def segments(self, prompt: PromptGroup) -> tuple[Segment, ...]:
-        """The sequences that the engine saw; of a completion one, behind the group's prompt."""
+        """The sequences that the engine saw; a completion has one, after the group's prompt."""
         if self.episode is not None:
             return self.episode.segments
         return (Segment(start=0, context_ids=prompt.token_ids),)

@@ -1,4 +1,4 @@
-"""What becomes of rollouts that the weights run ahead of: the words of `run.stale`."""
+"""Policies for rollouts that lag behind the weights: the values of `run.stale`."""
 
 from typing import Literal
 

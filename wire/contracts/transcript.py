@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from headrace.wire.config.json_text import read_lenient
 
 NOTE = "note"
-"""Role of a record's entries that are no messages: turns of an agent beside the conversation that is shown."""
+"""Role of a record's entries that are not messages: turns of an agent beside the conversation that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Transcript:
 
 
 def read_transcript(messages_json: str) -> Transcript:
-    """The transcript of `Episode.messages_json`. Raises ValueError for what is no JSON."""
+    """The transcript of `Episode.messages_json`. Raises ValueError for invalid JSON."""
     return transcript_of(read_lenient(messages_json))
 
 
 def transcript_of(messages: JsonValue) -> Transcript:
-    """The transcript of a list of messages; what is no message is left out, notes included."""
+    """The transcript of a list of messages; entries that are not messages are left out, notes included."""
     found = messages_in(messages)
     first = next((place for place, one in enumerate(found) if _is_policys(one)), len(found))
     return Transcript(tuple(map(_plain, found[:first])), in_words(found[first:]))

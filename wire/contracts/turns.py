@@ -1,6 +1,6 @@
 """The turns of one conversation as the engine saw them, joined into sequences that may be trained as they are. Pure.
 
-A turn is one call of the engine: the context it was given, as token ids, and what it sampled behind it. The next turn's
+A turn is one call of the engine: the context it was given, as token ids, and what it sampled after it. The next turn's
 context is rendered anew from the messages, and the same text is not guaranteed to get the same ids: a tokenizer may
 merge across the border between what was sampled and what follows, sampled ids need not be those that the text encodes
 to, and a chat template may drop the reasoning of earlier turns. A sequence put together from such parts is one that no
@@ -49,7 +49,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedTurns:
-    """One sequence: fields as those of a `Rollout` behind the prompt `prompt_ids`."""
+    """One sequence: the fields of a `Rollout` that follows the prompt `prompt_ids`."""
 
     prompt_ids: TokenIds
     """int32 [prompt]: the first turn's context."""
@@ -133,7 +133,7 @@ class PlayedTurns:
 
 
 def played_turns(turns: Sequence[Turn]) -> PlayedTurns:
-    """The turns, one behind the other; a segment begins wherever a context does not continue the turn before.
+    """The turns, one after the other; a segment begins wherever a context does not continue the turn before.
 
     Each sampled token is there once: in the segment of its own turn. Without turns all is empty.
     """
@@ -156,7 +156,7 @@ def played_turns(turns: Sequence[Turn]) -> PlayedTurns:
 
 
 def _ends(turns: Sequence[Turn], parts: Sequence[JoinedTurns], starts: Sequence[int]) -> Iterator[int]:
-    """Where each turn ends: as far behind its segment's start as behind the context of the segment."""
+    """Where each turn ends: as far after its segment's start as after the context of the segment."""
     each = iter(turns)
     for part, start in zip(parts, starts, strict=False):
         for _ in range(part.turns):

@@ -1,4 +1,4 @@
-"""A child process that runs code of others: started with a socket of its own, asked, killed whole."""
+"""A child process that runs user code: started with a socket of its own, asked, killed whole."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from headrace.wire.process.lifecycle import wait_for
 
 _KILL_S = 10.0
 _LAST_WORDS_S = 1.0
-"""In which the output of a child that has ended is read; what it left behind may hold it open."""
+"""Time for reading the output of a child that has ended; leftover processes may hold it open."""
 
 
 class ChildPipe:
@@ -109,7 +109,7 @@ class Child:
         """The answer to a message: the one frame that has its key.
 
         Raises ConnectionError if it dies, ForeignFrameError for another frame: the code can write into the socket, also
-        while it runs for somebody else. Raises TypeError and ValueError for what JSON cannot hold.
+        while it runs for another caller. Raises TypeError and ValueError for what JSON cannot hold.
         """
         key = secrets.token_hex(8)
         await self.send({**message, "key": key})

@@ -20,7 +20,7 @@ _LENGTH = struct.Struct(">Q")
 
 
 class ForeignFrameError(ConnectionError):
-    """What came is no frame, or answers nothing, or something else: the child's code wrote into the socket."""
+    """The data is not a frame, or answers no call or another one: the child's code wrote into the socket."""
 
 
 def encode(
@@ -46,7 +46,7 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
 async def read(connection: socket.socket, most: int = MAX_FRAME) -> dict[str, Any]:
     """The next frame, of at most `most` bytes.
 
-    Raises ConnectionError at the end of the stream, ForeignFrameError for what is no frame.
+    Raises ConnectionError at the end of the stream, ForeignFrameError for data that is not a frame.
     """
     (size,) = _LENGTH.unpack(await _read(connection, _LENGTH.size))
     if size > most:

@@ -30,7 +30,7 @@ def admin_app(
     """An app with the three routes; `ready()` returns None, or the reason why the service is not ready.
 
     `engine_metrics()` returns, soon, the metrics of an engine that the service drives; it does not raise. Routes that
-    are added later are behind the guard, too.
+    are added later are guarded too.
     """
     app = FastAPI(
         title=f"headrace {service}",

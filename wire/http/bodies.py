@@ -115,7 +115,7 @@ class Bodies:
         limits: BodyLimits,
         error_of: Callable[[int, str], dict[str, object]] | None = None,
     ) -> None:
-        """`error_of(status, words)`: the JSON of a refusal, if it is not that of a service's HTTP."""
+        """`error_of(status, words)`: the JSON of a refusal, if it is not the usual one of a service."""
         self._app, self._limits, self._error_of = app, limits, error_of
         self.budget = BodyBudget(limits.total_bytes)
 
@@ -187,7 +187,7 @@ async def _whole(receive: Receive, size: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Hands out the body once, and then what comes behind it: that the client has left."""
+    """Hands out the body once, and then what follows it: that the client has left."""
     rest = [body]
 
     async def replayed() -> Message:

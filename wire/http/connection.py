@@ -15,14 +15,14 @@ MOST_CONNECTIONS = 512
 
 
 class BoundedConnection(H11Protocol):
-    """One connection; whatever does not become a request within `HEAD_S` is cut off."""
+    """One connection; it is cut off unless it becomes a request within `HEAD_S`."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Closes a connection if there are too many: the one that has sent no request for longest, or else this one.
 
-        A flood of silent connections must not keep out those that ask, such as a supervisor's, which ends a process
+        A flood of silent connections must not keep out requests, such as the supervisor's, which ends a process
         that gives no answer.
         """
         super().connection_made(transport)

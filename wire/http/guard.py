@@ -1,4 +1,4 @@
-"""The guard of a service's HTTP: of browser pages, only those of this service may send requests.
+"""The guard of a service's HTTP: only this service's own browser pages may send requests.
 
 Against DNS rebinding, the Host header must name loopback, the bound address, or a host of the settings. Against
 cross-site requests, acts must be sent as JSON, and not from another origin. Where routes have roles, a request needs

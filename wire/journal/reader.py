@@ -18,7 +18,7 @@ class JournalRecord:
     incarnation: int
     segment: str
     end: int
-    """Offset behind the record: the segment's length if it is the last."""
+    """Offset after the record: the segment's length if it is the last."""
     record: Record
 
 

@@ -87,7 +87,7 @@ class JournalWriter:
             self._write(b"".join(frame(*pack(record)) for record in drops))
 
     def fence(self) -> None:
-        """Raises FencedError if a later incarnation has a segment: whatever is written here is void."""
+        """Raises FencedError if a later incarnation has a segment: everything written here is void."""
         highest = highest_incarnation(self.folder)
         if highest > self.incarnation:
             raise FencedError(f"incarnation {highest} has a segment in {self.folder}, {self.incarnation} is over")
@@ -100,7 +100,7 @@ class JournalWriter:
         self._write(frame(*pack(record)))
 
     def _write(self, data: bytes) -> None:
-        """Nothing may follow a record that is not whole: after a failed write (a full disk) there is no other."""
+        """Nothing may follow a record that is not whole: after a failed write (a full disk) no more are accepted."""
         if self._broken:
             why = "an earlier write to the journal failed; the process must end and read it again"
             raise OSError(why) from self._broken

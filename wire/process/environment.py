@@ -1,7 +1,7 @@
 """Settings from environment variables: a container's name and address are known only where it runs.
 
     HEADRACE_INSTANCE               its number or name; `hostname` = the name of the host
-    HEADRACE_ANNOUNCE               the address that others reach it by; `auto` = that of the host's name
+    HEADRACE_ANNOUNCE               the address that others reach it by; `auto` = the address of the host's name
     HEADRACE_ORCHESTRATOR_ADDRESS   host:port
     HEADRACE_RUN_DIR                where the run directory is seen from here
     HEADRACE_TOKENS                 folder with the token of its role, and the digests of those it accepts (a secret)
@@ -64,7 +64,7 @@ def set_default(name: str, value: str) -> None:
 
 
 def set_variable(name: str, value: str) -> None:
-    """Sets a variable for libraries of this process and its children, whatever the user has set."""
+    """Sets a variable for libraries of this process and its children, overriding the user's."""
     os.environ[name] = value
 
 

@@ -1,12 +1,12 @@
 """Named points around every effect that outlives a process, at which a test kills it as a machine's crash would.
 
-No handler runs and no buffer is flushed. Points stand before and behind each write, fsync, rename, send, ack and
+No handler runs and no buffer is flushed. Points stand before and after each write, fsync, rename, send, ack and
 commit; `tests/chaos/failpoints` derives from the source which service can reach which of them, and kills it there.
 Without `HEADRACE_FAILPOINTS`, which names a folder, `reach` does nothing:
 
     FOLDER/armed/SERVICE.POINT    a process of that service dies at the point, once it has passed it this many times
     FOLDER/reached/SERVICE.POINT  some process of the service has reached the point
-    FOLDER/struck/SERVICE.POINT   the process id that was killed; the file's time is that of the kill
+    FOLDER/struck/SERVICE.POINT   the process id that was killed; the file's time is the time of the kill
 """
 
 import contextlib

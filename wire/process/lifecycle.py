@@ -52,7 +52,7 @@ def in_time(
     try:
         return begun.result(seconds)
     except TimeoutError:
-        # What `act` itself raised in time is no thread that hangs.
+        # An error that `act` itself raised in time is not a hanging thread.
         if not begun.done():
             left_behind(begun)
         raise

@@ -1,4 +1,4 @@
-"""Threads for what blocks: all run from the start, so that a process whose threads grow in number leaks some."""
+"""Threads for blocking calls: all run from the start, so that a process whose threads grow in number leaks some."""
 
 import asyncio
 import os

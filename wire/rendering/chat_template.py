@@ -1,7 +1,7 @@
-"""Messages and tools as text and token ids by the model's chat template, behind what is already there.
+"""Messages and tools as text and token ids by the model's chat template, after what is already there.
 
 Ids that are there stay: if the template writes the conversation so far exactly as it was seen, the ids of the result
-are those seen, and behind them those of the text that the template writes on. Else the conversation is rendered anew.
+are those seen, followed by those of the text that the template adds. Else the conversation is rendered anew.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _TAIL = 8
-"""Tokens behind which others are decoded: decoders drop the space before a text's first word."""
+"""Tokens after which others are decoded: decoders drop the space before a text's first word."""
 _RAISED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 """What a template raises beside jinja2's own errors."""
 
@@ -60,7 +60,7 @@ class ChatTemplate:
     def context(
         self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]], seen: Seen | None
     ) -> Seen:
-        """What is asked for the answer to `messages`, behind what was `seen` if the template goes on from there.
+        """What is asked for the answer to `messages`, after what was `seen` if the template goes on from there.
 
         The ids of the result begin with those of `seen` exactly where they continue it. What begins with an assistant's
         message at its end is continued: the message is the beginning of the answer. Raises DataError for messages that
@@ -73,7 +73,7 @@ class ChatTemplate:
         return Seen(self.ids(text), text, len(messages))
 
     def with_answer(self, context: Seen, completion_ids: TokenIds) -> Seen:
-        """The context and the answer behind it, int32 [completion], its stop token included."""
+        """The context and the answer after it, int32 [completion], its stop token included."""
         said = self.decode_behind(context.token_ids, completion_ids)
         ids = np.concatenate([context.token_ids, completion_ids]).astype(np.int32)
         return Seen(ids, context.text + said, context.messages + 1, len(completion_ids))
@@ -158,13 +158,13 @@ class ChatTemplate:
         return text
 
     def decode_behind(self, before: TokenIds, token_ids: TokenIds) -> str:
-        """The text that ids add to that of the ids `before` them."""
+        """The text that ids add to the text of the ids `before` them."""
         tail = before[-_TAIL:]
         first, both = self.decode(tail), self.decode(np.concatenate([tail, token_ids]))
         return both[len(first) :] if both.startswith(first) else self.decode(token_ids)
 
     def _ids_behind(self, before: TokenIds, text: str) -> TokenIds:
-        """Ids of a text behind others: a tokenizer may write a text's first word otherwise than the same word within.
+        """Ids of a text after others: a tokenizer may write a text's first word otherwise than the same word within.
 
         Only an added token (a stop token is one) is a border that nothing is merged across.
         """

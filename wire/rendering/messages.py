@@ -1,4 +1,4 @@
-"""One form for messages, their calls and the schemas of tools, whatever form a data set has them in. Pure.
+"""One form for messages, their calls and the schemas of tools, converted from any form in data sets. Pure.
 
 A template writes the arguments of a call with `tojson` if they are an object, and as they stand if they are text. The
 same call would get other tokens in another form, so arguments are an object before any template reads them.

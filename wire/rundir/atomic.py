@@ -18,7 +18,7 @@ from headrace.wire.host.disk_fault import writing
 from headrace.wire.process import failpoints
 
 ASIDE = ".aside-"
-"""Prefix of what is not yet there, or no longer. A killed writer leaves such a name behind; readers skip it."""
+"""Prefix of a name that is not yet in use, or no longer. A killed writer leaves such a name behind; readers skip it."""
 _OLD = f"{ASIDE}old-"
 
 
@@ -30,7 +30,7 @@ def write_text(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> No
 def write_bytes(path: Path, data: bytes, *, durable: bool, mode: int = 0o666) -> None:
     """Replaces the file with `data`. Raises OSError or DiskError, and leaves the old file as it was.
 
-    `mode`: of the new file, less the umask; nobody opens it with another one meanwhile.
+    `mode`: of the new file, less the umask; it never has another mode meanwhile.
     """
     with (
         replaced_file(path, durable=durable, needed=len(data)) as aside,

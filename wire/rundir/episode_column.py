@@ -36,7 +36,7 @@ def episode_text(episode: Episode) -> str:
 
 
 def episode_view(text: str | None, sampled: Sequence[bool], decode: Decode) -> EpisodeView | None:
-    """The conversation of a column's value; None without one, and for a text that is no episode.
+    """The conversation of a column's value; None without one, and for a text that is not an episode.
 
     `sampled` is bool [completion]: what the policy said. `decode` returns the tokens' texts, or None.
     """

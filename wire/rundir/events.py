@@ -1,6 +1,6 @@
 """`RUN/events/SERVICE-LIFE.jsonl`: what each process did; the history checker reads it after the run, or the crash.
 
-Services that run code of others (`CONFINED`) write to a folder of their own, `RUN/events/SERVICE/SERVICE-LIFE.jsonl`:
+Services that run user code (`CONFINED`) write to a folder of their own, `RUN/events/SERVICE/SERVICE-LIFE.jsonl`:
 of the run directory a deployment lets them write to nothing else.
 
 Every event has `t` (unix seconds) and `event`, its name; `EVENTS` has the keys of each.
@@ -82,7 +82,7 @@ OF_CONFINED: Mapping[str, frozenset[str]] = {
     "environment": frozenset({"group_generated", "abstentions_high", "segments_many", "determinism_broken"}),
     "reward": frozenset({"group_scored"}),
 }
-"""Service that runs code of others -> the events that it writes; others in its folder are forged."""
+"""Service that runs user code -> the events that it writes; others in its folder are forged."""
 _LAST_S = 2**40
 """A later time, in unix seconds, is none: no reader could show it."""
 FREQUENT = frozenset(name for name, kind in EVENTS.items() if kind.frequent)
@@ -132,7 +132,7 @@ class EventLog:
 
 
 def new_life(run_dir: Path, service: str) -> str:
-    """The life of a new log, numbered behind all logs of the service: times do not show which is the newest."""
+    """The life of a new log, numbered after all logs of the service: times do not show which is the newest."""
     return f"{len(RunPaths(run_dir).event_files(service)) + 1:06d}.{secrets.token_hex(4)}"
 
 
@@ -155,7 +155,7 @@ def name_of(line: bytes) -> str:
 def confined_fault(path: Path, event: Record) -> str:
     """Why an event in the folder of a `CONFINED` service does not count, in words; empty if it does. Pure.
 
-    The code of others in that service can write anything there. Events of other folders are not judged.
+    User code in that service can write anything there. Events of other folders are not judged.
     """
     service, name = path.parent.name, event.get("event")
     if service not in OF_CONFINED:

@@ -1,6 +1,6 @@
 """Files of JSON lines: one object a line, appended whole. The reader of all of them, and their writer.
 
-A crash may cut the last line: readers skip what is no object, and the next writer removes it. NaN and infinities, which
+A crash may cut the last line: readers skip non-objects, and the next writer removes it. NaN and infinities, which
 are not JSON, are null on both sides.
 """
 

@@ -128,7 +128,7 @@ class RunPaths:
         return sorted(found, key=lambda path: path.name)
 
     def odd_event_files(self) -> list[Path]:
-        """What is no log of theirs in the folders of the `CONFINED` services: no reader opens it."""
+        """Files in the folders of the `CONFINED` services that are not their logs: no reader opens them."""
         links = [self.own_events(name) for name in CONFINED if self.own_events(name).is_symlink()]
         return links + [path for name in CONFINED for path in self._of_confined(name) if not _is_log(path, name)]
 

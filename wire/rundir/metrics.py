@@ -1,4 +1,4 @@
-"""`RUN/metrics.jsonl`: one line a step, `step` and whatever numbers it returned; `t` is the time of writing.
+"""`RUN/metrics.jsonl`: one line a step, `step` and the numbers that it returned; `t` is the time of writing.
 
 The stages without a journal write `evals.jsonl` the same way. A step that is replayed has one line.
 """

@@ -19,7 +19,7 @@ _LIST = re.compile(r"list<(\w+)>")
 
 
 def checked(names: tuple[str, ...], types: Mapping[str, str], what: str) -> tuple[str, ...]:
-    """The names, each of which must be a declared column. Raises ValueError for one that is none."""
+    """The names, each of which must be a declared column. Raises ValueError otherwise."""
     unknown = set(names).difference(types)
     if unknown:
         raise ValueError(f"{what} have no column {min(unknown)!r}")

@@ -64,12 +64,12 @@ _ROW_GROUP = 256
 
 
 def columns(*names: str) -> tuple[str, ...]:
-    """The names, each of which must be a column. Raises ValueError for one that is none."""
+    """The names, each of which must be a column. Raises ValueError otherwise."""
     return parquet.checked(names, COLUMNS, "rollouts")
 
 
 def schema(*, episodes: bool = False) -> "pa.Schema":
-    """The schema of a new file, with or without episodes: that of a run without an environment stays as it was."""
+    """The schema of a new file, with or without episodes: without an environment it has no columns of episodes."""
     return parquet.schema({name: kind for name, kind in COLUMNS.items() if episodes or name != EPISODE})
 
 

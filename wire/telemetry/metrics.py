@@ -82,12 +82,12 @@ def describe(service: str, run: str, instance: str) -> None:
 
 
 def exposition(engine: Iterable[Metric] = ()) -> bytes:
-    """The metrics of this process and of its service, and those of an engine that it drives."""
+    """The metrics of this process and of its service, and the metrics of an engine that it drives."""
     return generate_latest(_Labelled(engine))
 
 
 def read_engine_metrics(text: str) -> list[Metric]:
-    """The families of an engine's own exposition; raises ValueError for what is none.
+    """The families of an engine's own exposition; raises ValueError for other text.
 
     Only those named `engine:...`: the `process_...` and `python_...` of its process would stand for ours.
     """

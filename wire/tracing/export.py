@@ -2,7 +2,7 @@
 
 `BatchSpanProcessor` starts its thread when it is made, drops the oldest span of a full queue uncounted, and may wait
 half a minute at its end. Here it is made with the first span (the trainer starts its other ranks while it has no
-threads), its queue is never full, and it is left behind at a deadline.
+threads), its queue is never full, and it is abandoned at a deadline.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""A span that records nothing: what there is while tracing is off, and the interface of those that record."""
+"""A span that records nothing: used while tracing is off, and the interface of recording spans."""
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -20,7 +20,7 @@ class Span:
         """Adds attributes that are known only later."""
 
     def link(self, traceparents: Iterable[str]) -> None:
-        """Points at other traces; those that are not recorded are left out."""
+        """Links other traces; traces that are not recorded are left out."""
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the span, as its context does."""

@@ -48,7 +48,7 @@ class _Backend(Protocol):
 def open_store(host: str) -> tuple[GroupStore, int]:
     """Opens the rendezvous store of one group on a free port of `host` alone, and returns it with the port.
 
-    Raises TransientError where `host` is no address of this machine.
+    Raises TransientError if `host` is not an address of this machine.
     """
     try:
         store = GroupStore(host, timeout_s=60)
@@ -131,7 +131,7 @@ class CollectiveGroup:
     def _connect(self, backend: _Backend, tensor: Tensor, timeout_s: float) -> None:
         """The first broadcast: NCCL's members connect in it, without a deadline of its own, and one may be dead by now.
 
-        In a thread that is left behind when the time is over: `ncclCommInitRank` cannot be broken off.
+        In a thread that is abandoned when the time is over: `ncclCommInitRank` cannot be broken off.
         """
         stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
 
@@ -148,7 +148,7 @@ class CollectiveGroup:
         return self._backend is None
 
     def abort(self) -> None:
-        """Ends the group at once, whatever the peers do; idempotent.
+        """Ends the group at once, without waiting for peers; idempotent.
 
         Dropping the reference closes gloo's connections, so the other members fail at once and not at
         their deadline.
@@ -193,7 +193,7 @@ def without_watchdog(construct: Callable[[], T]) -> T:
 
 @contextmanager
 def with_watchdog() -> Iterator[None]:
-    """Around whatever makes process groups by torch's own means (`init_process_group`, `init_device_mesh`, DeepSpeed).
+    """Wraps code that makes process groups by torch's own means (`init_process_group`, `init_device_mesh`, DeepSpeed).
 
     No `without_watchdog` constructs meanwhile: they see TORCH_NCCL_BLOCKING_WAIT as the process was started with it,
     and keep their watchdog. Not reentrant. Members are waited for inside it: a publication's group that is made at the

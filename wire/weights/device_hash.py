@@ -30,7 +30,7 @@ _MASK_64 = 2**64 - 1
 
 
 def device_hash(parts: Sequence[Tensor], device: torch.device | None = None) -> str:
-    """16 hex digits: SGLang's checksum of a tensor that holds the bytes of `parts`, one behind the other.
+    """16 hex digits: SGLang's checksum of a tensor that holds the bytes of `parts`, one after the other.
 
     Parts of any shape, dtype and stride; they are hashed on `device`, or where the first one lies. Raises ContractError
     (`tensor_too_large`) from 8 GiB on, where SGLang's own kernel counts wrongly.

@@ -34,7 +34,7 @@ def algorithm_on(device: torch.device) -> str:
 
 
 def bucket_digest(bucket: Tensor, algorithm: str = "", *, device: torch.device | None = None) -> str:
-    """Digest of a tensor's bytes, with the name of its algorithm: by default that of the tensor's device.
+    """Digest of a tensor's bytes, with the name of its algorithm: by default the one for the tensor's device.
 
     `device` is where `sgl64` is computed, if not where the tensor lies; `xxh3` is always computed on the host. A bucket
     too large for `sgl64` (one tensor of 8 GiB) is hashed in pieces, and then the pieces' hashes. Raises
@@ -81,7 +81,7 @@ def plan_digest(plan: common_pb2.WeightPlan) -> str:
 
 
 def weights_sha256(named: Iterable[tuple[str, Tensor]]) -> str:
-    """Hex sha256 over sorted (name, dtype, shape, bytes): equal for equal weights, whatever their order or storage."""
+    """Hex sha256 over sorted (name, dtype, shape, bytes): equal for equal weights in any order and storage."""
     state = hashlib.sha256()
     for name, tensor in sorted(named, key=lambda pair: pair[0]):
         state.update(f"{name}|{dtype_name(tensor.dtype)}|{tuple(tensor.shape)}\n".encode())

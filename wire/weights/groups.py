@@ -24,11 +24,11 @@ class WeightGroup:
     convert: Callable[[Sequence[Tensor]], Sequence[Tensor]] = list
     """Whole sources in, published tensors out. It moves elements and computes nothing: a cast may come before it."""
     block: str = ""
-    """Neighbours of one block share a bucket, whatever its size; empty: of none."""
+    """Neighbours of one block share a bucket of any size; empty: in no block."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of what is published."""
+        """Bytes of the published tensors."""
         return sum(math.prod(shape) for _, shape in self.published) * self.dtype.itemsize
 
 

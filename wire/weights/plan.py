@@ -60,11 +60,11 @@ def snapshot_groups(
 ) -> Snapshot:
     """Casts, converts and copies groups into buckets of at most `bucket_bytes`; see `partition` for what is never cut.
 
-    Tensors lie one behind the other without gaps, as SGLang's flattened buckets do: one dtype aligns them, so each
+    Tensors lie one after the other without gaps, as SGLang's flattened buckets do: one dtype aligns them, so each
     bucket has one. The order is kept. All buckets are in host memory, and whole when this returns: what the weights
     become does not change them. On a GPU each is put together in one buffer there and copied in one piece. `into` are
     the buckets of a snapshot that is needed no more: where they fit they are written over, since fresh memory costs
-    many times the copy. `algorithm` is that of the digests; by default the one of the weights' device.
+    many times the copy. `algorithm` makes the digests; by default the one of the weights' device.
 
     Sharded tensors (DTensor) are gathered a bucket at a time: meanwhile every other rank is in `join_groups`. Raises
     TransientError when a rank is missing (by the deadline of the shards' own process group), ContractError for a
@@ -150,7 +150,7 @@ def _fill(
 
 
 def _write(spec: common_pb2.Bucket, part: list[WeightGroup], bucket: Tensor) -> None:
-    """Puts the tensors of `part` behind each other into `bucket`, and their places into `spec`."""
+    """Puts the tensors of `part` one after the other into `bucket`, and their places into `spec`."""
     dtype = part[0].dtype
     wholes = gather([tensor for group in part for tensor in group.sources], dtype)
     offset = 0

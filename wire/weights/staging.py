@@ -33,12 +33,12 @@ class Staging:
         return self._buffer[:size]
 
     def fetch(self, staged: Tensor, host: Tensor) -> None:
-        """Copies to the host. When it returns the copy is whole: whatever `staged` was made of may change."""
+        """Copies to the host. When it returns the copy is whole: the sources of `staged` may change."""
         host.copy_(staged, non_blocking=True)
         wait_for_copies(self._device)
 
     def lay_out(self, host: Tensor) -> Tensor:
-        """A copy of `host` on the device, in the order of the current stream: what is queued behind it finds it whole.
+        """A copy of `host` on the device, in the order of the current stream: what is queued after it finds it whole.
 
         It holds until the next call.
         """
@@ -50,7 +50,7 @@ class Staging:
 def side_stream(device: torch.device) -> "torch.cuda.Stream | None":
     """A stream for transfers beside a device's own work, for `torch.cuda.stream`; None (no stream) without a GPU.
 
-    On the default stream a transfer would wait for all that is queued there, and what is queued behind it for the
+    On the default stream a transfer would wait for all that is queued there, and what is queued after it for the
     transfer: one receiver that stands still would hold training and all other links.
     """
     return torch.cuda.Stream(device) if on_gpu(device) else None  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ _LOOK_S = 1.0
 def listening_store(host: str, *, port: int = 0, timeout_s: float) -> TCPStore:
     """Opens a store on a port of `host`, a free one unless it is given; it lives as long as the returned object.
 
-    Raises OSError where `host` is no address of this machine or the port is taken, RuntimeError if torch cannot serve.
+    Raises OSError if `host` is not an address of this machine or the port is taken, RuntimeError if torch cannot serve.
     """
     with _listening(host, port) as listening:
         return _store(host, listening.getsockname()[1], os.dup(listening.fileno()), timeout_s)
@@ -37,7 +37,7 @@ class GroupStore:
         return self._store
 
     def seal(self) -> str:
-        """Refuses every connection from now on; those of the members, who have joined, go on. Idempotent.
+        """Refuses every connection from now on; members that have joined keep theirs. Idempotent.
 
         Returns why it could not, or an empty string.
 
@@ -51,7 +51,7 @@ class GroupStore:
             return ""
         if not hasattr(os, "eventfd"):
             return "this system has no eventfd"
-        # Never readable: whatever still looks at the descriptor sleeps.
+        # Never readable: a thread that still polls the descriptor sleeps.
         silent = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             os.dup2(silent, self._served, inheritable=False)

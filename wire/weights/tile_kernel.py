@@ -24,7 +24,7 @@ def tile_values(words: Tensor, start: int, size: int) -> Tensor:
 
 
 def _signed(size: int) -> int:
-    """The lower 32 bits, as the int32 that a kernel's argument is, whatever its value."""
+    """The lower 32 bits, as the int32 that a kernel's argument is, for any value."""
     return (size + 2**31) % 2**32 - 2**31
 
 

@@ -89,7 +89,7 @@ def _details(story: Story) -> Iterator[RenderableType]:
 
 
 def _answer(row: Mapping[str, Any]) -> str:
-    """What a rollout says behind its thoughts."""
+    """What a rollout says after its reasoning."""
     start = row.get("answer_start") or 0
     if start == rollouts.NO_ANSWER:
         return "(no answer: a thought never closed)"

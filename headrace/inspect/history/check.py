@@ -35,10 +35,10 @@ _LOOKS = 5
 def check_run(run_dir: Path, receipt: str = "") -> HistoryVerdict:
     """Checks a run directory, live or ended, and with `receipt` (hex) that nothing it stands for has changed.
 
-    A run that goes on while it is read has written to some files before they are read and to others behind it. It is
+    A run that goes on while it is read has written to some files before they are read and to others after it. It is
     looked at again, and a problem is what every look has found.
 
-    Raises ConfigError if it is no run directory, or that of a replay, which has no history of its own.
+    Raises ConfigError if it is not a run directory, or is a replay's, which has no history of its own.
     """
     sizes, looks, found = _sizes(run_dir), 1, set[str]()
     verdict = _look(run_dir, receipt)

@@ -1,4 +1,4 @@
-"""Reads files of JSON lines strictly: whatever is no record is a problem with file and line, a torn end is none."""
+"""Reads files of JSON lines strictly: any line but a record is a problem with file and line, a torn end is not."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

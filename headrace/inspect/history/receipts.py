@@ -26,7 +26,7 @@ class FoundChain:
 
 
 def checked_receipt(text: str) -> str:
-    """A receipt that a user gave, or the empty text for none. Raises ConfigError for what is no receipt. Pure."""
+    """A receipt that a user gave, or the empty text for none. Raises ConfigError for any other text. Pure."""
     if text and not _HEX.fullmatch(text):
         raise ConfigError(f"--receipt {text}: give the 64 hex digits that the run's end, or `headrace status`, printed")
     return text.lower()
@@ -82,7 +82,7 @@ def chain_holds(found: FoundChain) -> Iterator[str]:
 
 
 def judge_receipt(found: FoundChain, value: str, last_step: int) -> tuple[str, str]:
-    """(problem, note) of the receipt `value`, one of them empty. `last_step`: that of the run now. Pure.
+    """(problem, note) of the receipt `value`, one of them empty. `last_step`: the run's last step now. Pure.
 
     The rest of the chain is judged by `chain_holds`.
     """

@@ -1,7 +1,7 @@
 """The server: `python -P -m headrace.supervisor.fork_server FD PARENT MODULE...`.
 
 Imports the modules, sends `{}` on the socket FD, and then forks one process a request until the socket is closed. A
-forked process leaves the server's loop before it runs its module, so that the module ends as it does by itself.
+forked process leaves the server's loop before it runs its module, so that the module ends as it would unforked.
 It becomes a child of PARENT, which must be a subreaper meanwhile: its parent in between exits at once.
 """
 
@@ -71,7 +71,7 @@ def _join(parent: int, link: socket.socket) -> None:
     while os.getppid() != parent:
         if shut.poll(1) or time.monotonic() > end:
             os._exit(1)
-    # Not before: the end of the parent in between would be taken for that of the supervisor.
+    # Not before: the end of the parent in between would be mistaken for the supervisor's.
     die_with_parent()
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)

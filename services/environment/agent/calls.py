@@ -1,6 +1,6 @@
 """The policy as an agent's program calls it: contexts found in the tree, turns sampled within the episode's budget.
 
-A turn is sampled once, whatever becomes of the connection that asked for it: the program may have given up and asked
+A turn is sampled once, even if the connection that asked for it is lost: the program may have given up and asked
 again, and gets the same turn then.
 """
 

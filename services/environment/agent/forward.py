@@ -128,7 +128,7 @@ async def _run(command: list[str], variables: dict[str, str], asked: argparse.Na
         if asked.cpu_s:
             resource.setrlimit(resource.RLIMIT_CPU, (int(asked.cpu_s) + 1, int(asked.cpu_s) + 2))
 
-    # Where it is found by the new path: execvp of the child would look it up by that of this process.
+    # Where it is found by the new path: execvp of the child would look it up by this process's.
     found = shutil.which(command[0], path=variables["PATH"]) or command[0]
     process = await asyncio.create_subprocess_exec(
         *(found, *command[1:]), cwd=WORK, env=variables, stdin=subprocess.DEVNULL, preexec_fn=limit

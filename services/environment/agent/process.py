@@ -24,7 +24,7 @@ _SEEN = "/policy"
 _HOME = "/tmp"
 _FLAG, _STATUS, _FILE = TypeAdapter(bool), TypeAdapter(int), TypeAdapter(tuple[str, str] | None)
 _QUICK_S = 60.0
-"""For what the sandbox does itself."""
+"""Time for the sandbox's own work."""
 _HARBOR = ("/logs/verifier/reward.txt", "/logs/verifier/reward.json")
 Files = dict[str, tuple[int, str]]
 """Name -> mode and base64."""
@@ -57,7 +57,7 @@ class AgentProcess(ChildProcess):
         super().__init__(
             replace(
                 config,
-                path=None,  # Its files are laid into the working folder, those of the reward behind the program's end.
+                path=None,  # Its files are laid into the working folder, the reward's once the program has ended.
                 only_sandboxed=True,
                 main=(sys.executable, "-I", str(_FORWARD), *_limits(config)),
                 mounts=((Path(self._socket.name), _SEEN), (_FORWARD, str(_FORWARD))),
@@ -112,7 +112,7 @@ class AgentProcess(ChildProcess):
         return await self._form(_FILE, "read", _QUICK_S, files=self.agent.reward_files)
 
     def last_words(self) -> str:
-        """The end of what was printed."""
+        """The end of the program's output."""
         return self._last_words()
 
     async def _clean(self) -> None:

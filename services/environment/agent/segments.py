@@ -1,6 +1,6 @@
 """Which share of agents' turns begins a segment though the program meant to go on. Pure.
 
-Each such turn reads its whole conversation anew, and is trained behind a context of its own: dear, and most often the
+Each such turn reads its whole conversation anew, and is trained after its own context: dear, and most often the
 work of a small edit of the history that the program could leave out.
 """
 

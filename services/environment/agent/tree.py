@@ -167,7 +167,7 @@ class EpisodeTree:
         return turn.begins
 
     def trained(self) -> list[TreeTurn]:
-        """The turns to train, each once: depth first, and behind each turn the one that continues its ids."""
+        """The turns to train, each once: depth first, and after each turn the one that continues its ids."""
         found: list[TreeTurn] = []
         waiting = [one for one in reversed(self.turns) if one.place.parent is None]
         while waiting:
@@ -224,6 +224,6 @@ def _for_template(message: Json) -> Json:
 
 
 def _goes_on(path: tuple[Key, ...], one: TreeTurn) -> bool:
-    """Whether a context holds that of a turn, and more."""
+    """Whether a context begins with a turn's context and continues it."""
     here = len(one.place.path)
     return len(path) > here and path[:here] == one.place.path

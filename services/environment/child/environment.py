@@ -96,7 +96,7 @@ class HostedEnvironment:
         }
 
     def _offer(self) -> None:
-        """Makes tools of what the instance names now: it may choose in `reset`. Raises LoadError."""
+        """Makes the tools that the instance names now: it may choose them in `reset`. Raises LoadError."""
         named = list(getattr(self._instance, "tools", ()))
         if self._tools and named == self._named:
             return

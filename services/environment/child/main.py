@@ -1,4 +1,4 @@
-"""A child's process: loads the user's code behind limits, and answers one call after the other."""
+"""A child's process: loads the user's code under limits, and answers one call after the other."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""One child as its worker sees it: started behind limits, asked with deadlines, killed whole."""
+"""One child as its worker sees it: started under limits, asked with deadlines, killed whole."""
 
 import asyncio
 import subprocess
@@ -135,7 +135,7 @@ class ChildProcess(Child):
             await self.kill()
             raise ChildLateError(f"{name} of the environment", timeout_s) from error
         except asyncio.CancelledError:
-            # Its answer would be taken for that of the next call.
+            # Its answer would be mistaken for the next call's.
             await self.kill()
             raise
 

@@ -102,7 +102,7 @@ class ChildSandbox:
         own = _own_command(self.config, fd)
         if not self.bwrap:
             return own
-        # Process namespace: what the user's code starts ends with it, whatever session it has moved to.
+        # Process namespace: processes of the user's code end with it, even in other sessions.
         apart = ["--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         apart += ["--die-with-parent", "--cap-drop", "ALL", *([] if self.config.network else ["--unshare-net"])]
         return [self.bwrap, *apart, *_root(self.bwrap, self.config), "--chdir", "/tmp", "--", *own]
@@ -150,7 +150,7 @@ def _own_command(config: ChildConfig, fd: int) -> list[str]:
 
 
 def _root(bwrap: str, config: ChildConfig) -> list[str]:
-    """Mounts of an empty root. Later ones cover earlier ones: own folders come behind /tmp, the run directory last."""
+    """Mounts of an empty root. Later ones cover earlier ones: own folders come after /tmp, the run directory last."""
     words = ["--ro-bind", "/usr", "/usr"]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         words += ["--symlink", os.readlink(name), name] if os.path.islink(name) else ["--ro-bind-try", name, name]

@@ -113,7 +113,7 @@ OURS = ToolForm(
 
 
 async def call_tool(tools: Mapping[str, Tool], call: object, *, max_chars: int, form: ToolForm = OURS) -> ToolResult:
-    """Calls a tool; whatever goes wrong is text for the policy, but for ToolLostError and MemoryError of the tool."""
+    """Calls a tool; errors become text for the policy, except the tool's ToolLostError and MemoryError."""
     begin = time.monotonic()
     given = call if isinstance(call, dict) else {}
     name, arguments = str(given.get("name")), given.get("arguments")

@@ -33,7 +33,7 @@ class TrlEnvironment:
     def __init__(
         self, factory: object, functions: Sequence[Callable[..., object]], rewards: Sequence[Rewarding]
     ) -> None:
-        """`functions`: tools beside those of the instances. Raises LoadError for what TRL would refuse."""
+        """`functions`: tools beside the instances' own. Raises LoadError for classes that TRL would refuse."""
         self._by_row = isinstance(factory, Mapping)
         factories: Mapping[object, object] = factory if isinstance(factory, Mapping) else {None: factory}
         if not factories or not all(callable(one) for one in factories.values()):

@@ -32,7 +32,7 @@ class TurnBudget:
 
     @asynccontextmanager
     async def turn(self, context: int, asked: int) -> AsyncIterator[tuple[int, int]]:
-        """The number of a turn, from 0, and the most tokens that it may sample behind a context of so many.
+        """The number of a turn, from 0, and the most tokens that it may sample after a context of so many.
 
         `asked`: the most that the caller wants; 0 = no bound of its own. What turns in flight may yet sample is not
         given away: where all that is left is theirs, the turn waits. Raises BudgetSpentError.

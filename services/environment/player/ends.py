@@ -32,7 +32,7 @@ async def end_of(
 ) -> tuple[FinishReason, str]:
     """Plays within `episode_s`; returns the reason of the end, and the error where it is one.
 
-    At the deadline `child` is killed. Raises ChildDiedError, and what else is no end of this episode alone.
+    At the deadline `child` is killed. Raises ChildDiedError, and every error that does not end this episode alone.
     """
     scope = asyncio.timeout(limits.episode_s)
     try:

@@ -72,7 +72,7 @@ class EpisodePlayer(Player[ChildProcess]):
     def _request(
         self, prompt: PromptGroup, header: Header, index: int, number: int, state: EpisodeState
     ) -> pb.SampleRequest | None:
-        """The next call of the engine; None if there is no room for a token more."""
+        """The next call of the engine; None if there is no room for another token."""
         try:
             context = self._renderer.context(state.messages, state.tools, state.seen)
         except DataError as error:
@@ -129,7 +129,7 @@ class EpisodePlayer(Player[ChildProcess]):
 
     async def _called(self, child: ChildProcess, state: EpisodeState, said: SaidCalls) -> EnvironmentStep:
         """Calls tools. A process that ends or is killed meanwhile is a tool lost: the environment had no say."""
-        # What comes of the calls is recorded behind them; those without a result stay visible as such.
+        # Results of the calls are recorded after them; calls without a result stay visible as such.
         state.record[-1]["tool_calls"] = list(said.calls)
         state.wait("tool", f"the tools {', '.join(str(call['name']) for call in said.calls)}")
         try:
@@ -156,7 +156,7 @@ class EpisodePlayer(Player[ChildProcess]):
         return answer
 
     async def _rewarded(self, child: ChildProcess, state: EpisodeState) -> None:
-        """Asks the environment for its reward of the whole, which counts in place of that of its last step."""
+        """Asks the environment for its reward of the whole, which replaces the reward of its last step."""
         state.wait("environment", "the environment's reward")
         answer = await child.reward(state.with_calls(), timeout_s=self._limits.tool_s)
         if answer["value"] is not None or answer["components"] or answer["metrics"]:

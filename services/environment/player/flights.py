@@ -1,4 +1,4 @@
-"""Turns that are being sampled: each once, whatever becomes of the connections that asked for it."""
+"""Turns that are being sampled: each once, even if the connections that asked for it are lost."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable

@@ -63,7 +63,7 @@ class EpisodeState:
         self.record.append({**note, "role": "assistant", "content": answer.text})
 
     def hear(self, messages: Sequence[Json], notes: Sequence[Mapping[str, object]] = ()) -> None:
-        """Takes messages of others; `notes` are what is known of the last ones, and replace no key of theirs."""
+        """Takes messages of others; `notes` describe the last ones, and replace none of their keys."""
         self.messages += messages
         known: list[Mapping[str, object]] = [{}] * (len(messages) - len(notes)) + list(notes)
         self.record += [{**note, **message} for message, note in zip(messages, known, strict=True)]

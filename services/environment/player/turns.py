@@ -198,7 +198,7 @@ def _counted(place: ReplicaChoice) -> Iterator[None]:
 
 
 def _read(request: pb.SampleRequest, answer: pb.SampleResponse) -> SampledTurn:
-    """The answer as a turn. Raises TurnLateError, and ContractError for what the contract forbids."""
+    """The answer as a turn. Raises TurnLateError, and ContractError for an answer that breaks the contract."""
     if answer.finish_reason not in FINISH_FROM_PB:
         raise ContractError("bad_finish_reason", f"{request.rollout_id}: {answer.finish_reason}")
     if FINISH_FROM_PB[answer.finish_reason] is FinishReason.TIME:

@@ -1,6 +1,6 @@
 """Renders the turns of an episode, and reads what the policy said in them.
 
-What was sampled is never tokenized again: the ids of a turn are those of the turns before, and behind them what is
+What was sampled is never tokenized again: the ids of a turn are those of the turns before, followed by what is
 written on. Where that does not continue what was seen (a template that drops old thoughts, another end of a turn), the
 conversation is rendered anew, and a segment begins (see `headrace.wire.contracts.turns`).
 """
@@ -42,7 +42,7 @@ class ConversationRenderer(Protocol):
         ...
 
     def context(self, messages: Sequence[Json], tools: Sequence[Json], seen: Seen | None) -> Seen:
-        """What the engine is given to answer `messages`, behind what it has `seen` if that can be continued.
+        """What the engine is given to answer `messages`, after what it has `seen` if that can be continued.
 
         The ids of the result begin with those of `seen` exactly where they continue it. Raises DataError for messages
         that cannot be rendered.

@@ -1,7 +1,7 @@
 """Renders with a model family's own renderer of the package `renderers`, where the chat template would lose the prefix.
 
-A family's `bridge_to_next_turn` writes the next turn behind exactly the ids of the last one. Where it declines (a new
-query of the user, behind which the family drops thoughts), the conversation is rendered anew. Its `parse_response`
+A family's `bridge_to_next_turn` writes the next turn after exactly the ids of the last one. Where it declines (a new
+query of the user, after which the family drops thoughts), the conversation is rendered anew. Its `parse_response`
 reads thoughts and calls of tools from the ids of an answer, in the family's own form.
 """
 
@@ -90,7 +90,7 @@ class FamilyRenderer:
         return f"environment.renderer = {json.dumps(self._name)}"
 
     def _bridged(self, seen: Seen, further: Sequence[Json], tools: Sequence[Json]) -> TokenIds | None:
-        """The ids behind exactly those seen; None where the family declines to go on from them."""
+        """The ids after exactly those seen; None where the family declines to continue them."""
         border = len(seen.token_ids) - seen.answer_tokens
         before, said = np.split(seen.token_ids, [border])
         try:

@@ -46,7 +46,7 @@ def read_parsed(
 ) -> tuple[Json, SaidCalls]:
     """The message for later turns, and its calls; `ids`, int32 [answer], are those parsed, without a stop token.
 
-    What is no call that can be made stays in the content: a later turn answers it.
+    A call that cannot be made stays in the content: a later turn answers it.
     """
     calls: list[Json] = []
     in_message: list[Json] = []

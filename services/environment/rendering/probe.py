@@ -11,7 +11,7 @@ from headrace.services.environment.child.frames import Json
 from headrace.wire.contracts.messages import TokenIds
 
 _AROUND = 8
-"""Tokens shown before and behind the first difference."""
+"""Tokens shown before and after the first difference."""
 _BEGIN: list[Json] = [
     {"role": "system", "content": "You answer briefly."},
     {"role": "user", "content": "Is 12 + 34 = 46?\nWhy?"},

@@ -1,7 +1,7 @@
 """Reads calls of tools in what the policy said. Pure.
 
-The form is that of Hermes and Qwen, which most chat templates with tools teach: `<tool_call>{"name": ..., "arguments":
-{...}}</tool_call>`, any number of them. What is not of the form is no call: the environment gets the text, and decides.
+The form is Hermes' and Qwen's, which most chat templates with tools teach: `<tool_call>{"name": ..., "arguments":
+{...}}</tool_call>`, any number of them. Other text is not a call: the environment gets the text, and decides.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Waits for servers of tools with an end: `verifiers` 0.4 looks for one for three minutes, whatever became of it.
+"""Waits for servers of tools with an end: `verifiers` 0.4 looks for one for three minutes, even if it has died.
 
 Source: verifiers 0.4, v1/mcp/launch.py (`_read_back_port`, `serve_in_runtime`) and v1/mcp/server.py (`_serve`).
 """

@@ -73,7 +73,7 @@ def pairs_of_step(rows: Iterable[RolloutText], messages: Mapping[str, Sequence[M
     """Pairs of a step, interleaved across groups.
 
     `rows` are those of `RUN/rollouts/step-*.parquet`; `messages` maps sample id -> messages, for prompts that have
-    them. Each completion is in at most one pair. Empty completions are left out, and of those that differ only in
+    them. Each completion is in at most one pair. Empty completions are left out, and of completions that differ only in
     outer white space one is used: a chat template would render them identically.
     """
     groups: dict[str, dict[str, RolloutText]] = {}

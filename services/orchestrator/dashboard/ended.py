@@ -26,7 +26,7 @@ _STATES = {"run_ended": "finished", "run_stopped": "stopped"}
 
 
 def read_config(run_dir: Path) -> dict[str, object]:
-    """The tables of `RUN/config/run.toml`; raises ConfigError if the folder is no run directory."""
+    """The tables of `RUN/config/run.toml`; raises ConfigError if the folder is not a run directory."""
     file = RunPaths(run_dir).run_toml
     try:
         return {**tomllib.loads(read_regular_text(file))}
@@ -44,7 +44,7 @@ class EndedRun:
     """Implements `RunSource` on the run's files, which the board keeps current."""
 
     def __init__(self, files: Files) -> None:
-        """Raises ConfigError if the folder is no run directory."""
+        """Raises ConfigError if the folder is not a run directory."""
         self._files = files
         self._run = table_of(read_config(files.run_dir), "run")
         self._groups = _groups(RunPaths(files.run_dir).state)

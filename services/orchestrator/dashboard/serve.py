@@ -30,7 +30,7 @@ def page_app(board: Board, annotation: AnnotationService, roles_of: RolesOf, hos
 async def serve_dashboard(run_dir: Path, roles_of: RolesOf, *, host: str, port: int, takes_votes: bool = False) -> int:
     """Serves until SIGTERM or SIGINT, to callers with a token; returns the exit code.
 
-    Raises ConfigError if the folder is no run directory, or with `takes_votes` if another process has the votes open.
+    Raises ConfigError if the folder is not a run directory, or with `takes_votes` if another process holds the votes.
     """
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""The token of the operators in a file, such as that of `orchestrator.operator_token_file`."""
+"""The operators' token in a file, such as `orchestrator.operator_token_file`."""
 
 from pathlib import Path
 

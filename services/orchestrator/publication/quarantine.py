@@ -23,7 +23,7 @@ class _Order:
     boot_id: str
     version: PolicyVersion
     unproven: int
-    """Its row of unproven groups then: those that were already sampled still arrive, and are no new reason."""
+    """Its row of unproven groups then: groups that were already sampled still arrive, and are not a new reason."""
 
 
 class Quarantine:

@@ -84,7 +84,7 @@ def disagreeing(
 
     `known` maps layout -> checksum of replicas that serve this version already. Without it the majority is right; if
     there is no majority, no replica of the layout is trusted. `stale` are (layout, checksum) of an older version with
-    other weights: a replica that still has those has installed nothing, whatever it answers.
+    other weights: a replica that still has those has installed nothing, regardless of its answer.
     """
     by_layout: dict[str, list[Proved]] = {}
     for one in found:

@@ -147,7 +147,7 @@ async def _both(sending: asyncio.Task[None], receiving: asyncio.Task[list[str]])
 
 
 def check_digests(plan: WeightPlan, digests: Sequence[str], who: str) -> None:
-    """Raises ContractError (`bad_digest`) unless the digests of what arrived are those of the plan."""
+    """Raises ContractError (`bad_digest`) unless the digests of the received bytes match the plan."""
     wanted = [bucket.digest for bucket in plan.buckets]
     if list(digests) != wanted:
         wrong = sum(1 for a, b in zip(digests, wanted, strict=False) if a != b) + abs(len(digests) - len(wanted))

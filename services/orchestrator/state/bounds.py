@@ -58,6 +58,6 @@ def _check_peer(address: str, boot_id: str) -> None:
 
 
 def check_number(what: str, others: int) -> None:
-    """One more of what there are `others` of."""
+    """Raises ContractError if one more than `others` is too many."""
     if others >= MOST_PEERS:
         raise ContractError("too_many", f"the run has {others} {what}, and takes no more than {MOST_PEERS}")

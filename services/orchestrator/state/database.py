@@ -87,7 +87,7 @@ class Transaction:
 
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is no database or has damaged pages: not if it is locked, or the disk refuses."""
+    """Whether the file is not a database or has damaged pages; false if it is locked or the disk fails."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
 
 

@@ -32,7 +32,7 @@ class ChatJudge:
     async def ask(self, messages: Callable[[str], Messages], errand: RequestBudget) -> dict[str, Any]:
         """Returns the verdict, in the form asked for. `messages` makes a conversation with a fresh key.
 
-        All tries together end by the deadline, and by that of the request budget. Raises EndpointError when no
+        All tries together end by the deadline, and by the request budget's. Raises EndpointError when no
         verdict came, ScorerDownError when the endpoint serves no request.
         """
         try:

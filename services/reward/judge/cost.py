@@ -1,4 +1,4 @@
-"""What a judge has cost: every answer counts once, whatever became of it."""
+"""What a judge has cost: every answer counts once, even one that is discarded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ class JudgeScorer(Scorer):
     reads: Reads = "answer"
 
     def __init__(self, options: ChatOptions, context: Context, form: Mapping[str, Allowed]) -> None:
-        """`form`: that of a verdict. Raises ConfigError for an endpoint that cannot work or must not be called."""
+        """`form`: the verdict's form. Raises ConfigError for an endpoint that cannot work or must not be called."""
         self._chat = ChatJudge(options, context, form)
         self.canaries = CanaryWatch(context.component, options.canaries_every, options.canary_above)
 

@@ -74,7 +74,7 @@ class PairwiseJudge(JudgeScorer):
             if not standing.planned:
                 reason = f"alone in its group, or max_pairs = {self._options.max_pairs} is too few for it"
                 verdicts.append(Verdict(value=None, reason=reason, unasked=True))
-            elif standing.share is None or (failed and unasked):  # Equal answers alone are no tournament.
+            elif standing.share is None or (failed and unasked):  # Equal answers alone make no tournament.
                 verdicts.append(Verdict.failure(failed[0]))
             else:
                 reason = f"{standing.points:g} of {standing.decided} comparisons won"

@@ -30,7 +30,7 @@ class ChatOptions(EndpointOptions):
     max_tokens: int = Field(512, ge=8)
     """Longest verdict, in tokens; for a model that thinks first, thoughts included."""
     response_format: Literal["json_schema", "json_object", "off"] = "json_schema"
-    """How the endpoint is asked to hold to the form; the verdict is checked strictly whatever it is."""
+    """How the endpoint is asked to hold to the form; the verdict is checked strictly in every case."""
     block_chars: int = Field(16_000, ge=100)
     """Longest block (prompt, reference, answer); of longer ones head and tail are shown."""
     reasks: int = Field(1, ge=0)

@@ -15,8 +15,8 @@ from enum import StrEnum
 from headrace.wire.errors import HeadraceError, TransientError
 
 TRIES = 3
-"""Whole failures of one group before it is given up: in a row, or, of those that took the scorer for down, with
-successes of others between them."""
+"""Whole failures of one group before it is dropped: in a row, or, for failures that reported the scorer down, with
+successes of other groups between them."""
 REFUSED_ROW = 10
 """Factor on `failures_in_row` where values were refused: a scorer that returns values is healthy."""
 _TRY_AGAIN_S = 1.0
@@ -159,7 +159,7 @@ class Circuit:
         raise CircuitOpenError(self._scorer, reason, self._wait)
 
     def _is_spent(self, group: str) -> bool:
-        """Whether it has had its tries, whatever became of others. Raises CircuitOpenError if not."""
+        """Whether it has had its tries, regardless of other groups. Raises CircuitOpenError if not."""
         record = self._records.setdefault(group, _Record())
         record.tries, record.successes = record.tries + 1, self._successes
         if record.tries < TRIES:
@@ -168,7 +168,7 @@ class Circuit:
         return True
 
     def _is_at_fault(self, group: str) -> bool:
-        """Whether it failed `TRIES` times with successes of others between: then it is the group, not the scorer."""
+        """Whether it failed `TRIES` times with successes of other groups between: then the group is at fault."""
         record = self._records.setdefault(group, _Record())
         if record.successes == self._successes:
             return False

@@ -10,7 +10,7 @@ TAGS: Tags = ("<think>", "</think>")
 def opened_by(prompt: str, messages: object, tags: Tags) -> str:
     """The tag, where the prompt leaves a thought open; else nothing.
 
-    A template may write the tag behind the last message, and an assistant's beginning that is continued may hold it.
+    A template may write the tag after the last message, and an assistant's beginning that is continued may hold it.
     `messages` are those of the prompt, None for a prompt of text.
     """
     if not tags:

@@ -14,7 +14,7 @@ _LARGEST = 1000.0
 
 
 def refusal(verdict: object, sample: Sample, *, low: float, high: float) -> tuple[str, str] | None:
-    """Kind and words of what is wrong with it; None = it stands."""
+    """Kind and description of the problem; None = the verdict is valid."""
     if not isinstance(verdict, Verdict):
         return "missing", f"{verdict!r} is no verdict"
     if verdict.value is None:

@@ -77,7 +77,7 @@ class ScorerSlot:
             raise self._broken(asked[0])
         elif patient or why is Failure.DOWN:
             self._failed(group, asked[0].reason, why)
-        else:  # What others send is no measure of the scorer's health.
+        else:  # Requests of other callers are not a measure of the scorer's health.
             self.circuit.abandon()
         for verdict in verdicts:
             metrics.VERDICTS.labels(self.name, _outcome(verdict)).inc()

@@ -13,7 +13,7 @@ def available() -> float:
     found = float(len(os.sched_getaffinity(0)))
     with suppress(OSError, ValueError):
         quota, period = _QUOTA.read_text().split()
-        found = min(found, int(quota) / int(period))  # "max" is no number.
+        found = min(found, int(quota) / int(period))  # "max" is not a number.
     return found
 
 

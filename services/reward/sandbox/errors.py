@@ -1,4 +1,4 @@
-"""What can go wrong with a sandbox itself; what a program does in one is no error but its outcome."""
+"""What can go wrong with a sandbox itself; what a program does in one is its outcome and not an error."""
 
 from headrace.wire.errors import TransientError
 

@@ -30,7 +30,7 @@ class SandboxOutcome:
     output: bytes
     """At most `Limits.output_bytes`."""
     notes: str
-    """The end of what it wrote to standard error."""
+    """The end of its standard error."""
     wall_s: float
     cpu_s: float
     waited_s: float = 0.0

@@ -71,8 +71,8 @@ def tokens_of(sample: Sample, conversation: Conversation) -> list[dict[str, obje
     """Token ids of each message from the policy's first on, with `mask` (True = sampled) and `usage` (read, sampled).
 
     What was read between two turns stands before the sampled ids of the second, as `verifiers` has it where a renderer
-    gives no spans of messages: one behind the other, the ids are those that the engine saw. An episode of several
-    segments is no one sequence: each of its turns has its sampled ids alone. Others' messages have none.
+    gives no spans of messages: one after the other, the ids are those that the engine saw. An episode of several
+    segments is not one sequence: each of its turns has only its sampled ids. Others' messages have none.
     """
     found: list[dict[str, object]] = []
     whole = sample.episode is not None and len(sample.episode.segments) == 1 and _is_in_order(sample, conversation)

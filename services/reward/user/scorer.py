@@ -151,7 +151,7 @@ class UserScorer(Scorer):
 
 
 def verdict(value: Any, parts: Mapping[str, float] | None = None) -> Verdict:
-    """Verdict on a value as the function returned it: the rubric refuses and counts what is no number at all."""
+    """Verdict on a value as the function returned it: the rubric refuses and counts values that are not numbers."""
     return Verdict.failure("it returned None") if value is None else Verdict(value=value, parts=parts or {})
 
 

@@ -91,7 +91,7 @@ def _job(sample: Sample) -> dict[str, object]:
 
 
 def _known(message: dict[str, object]) -> dict[str, object]:
-    """The message with a role that the package has: whatever else an environment says, it says to the policy."""
+    """The message with a role that the package has: everything else that an environment says goes to the policy."""
     role = "system" if message["role"] == "developer" else message["role"]
     return {**message, "role": role if role in ("system", "assistant", "tool") else "user"}
 
@@ -130,7 +130,7 @@ def serve(taskset: str, reward: str, options: dict[str, object]) -> Callable[[_J
 
 
 def _check(taskset: str, kind: Any, signals: Sequence[Callable[..., object]]) -> None:
-    """Raises ConfigError for what a completion alone, without a runtime, cannot be scored by."""
+    """Raises ConfigError for a taskset that cannot score a completion without a runtime."""
     import verifiers.v1 as vf
 
     environment = vf.environment_class(taskset)

@@ -59,7 +59,7 @@ async def copy_output(
             whole = piece.endswith(b"\n")
             continue
         if not whole:
-            # The next line of the log is not to stand behind half a line, as of `print(..., end="")`.
+            # The next line of the log must not follow half a line, as of `print(..., end="")`.
             write(b"\n")
             whole = True
         dropped += len(piece)

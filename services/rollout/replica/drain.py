@@ -1,4 +1,4 @@
-"""Graceful retirement of a replica: it takes no more prompts and finishes those that it has.
+"""Graceful retirement of a replica: it takes no more prompts and finishes its current ones.
 
     python -P -m headrace.services.rollout.replica.drain --config RUN/config/rollout.json --seconds 600
 

@@ -1,7 +1,7 @@
 """GPU turns of a replica: its engine sleeps while the trainer steps, and the next publication wakes it.
 
 The lock is authoritative: the engine has memory on the GPU only while this process holds it (a crash releases it),
-whatever the orchestrator requests. Groups still in the engine at sleep are handed back.
+regardless of the orchestrator's requests. Groups still in the engine at sleep are handed back.
 """
 
 import asyncio

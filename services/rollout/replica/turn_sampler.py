@@ -1,4 +1,4 @@
-"""Samples turns of episodes: one call of the engine each, behind a context that the caller sends whole.
+"""Samples turns of episodes: one call of the engine each, after a context that the caller sends whole.
 
 Nothing is kept between two calls. An answer leaves only while the gate is open: its tokens are of verified weights, and
 the caller may build on them. What cannot be answered here and now is refused at once, so that the caller can ask

@@ -108,7 +108,7 @@ class Updates:
         return "" if self._session is session else "another publication began"
 
     async def receive(self, request: rollout_pb2.ReceiveWeightsRequest) -> list[str]:
-        """Receives the weights; returns the digests of what arrived. May be called again after a failure."""
+        """Receives the weights; returns the digests of the received buckets. May be called again after a failure."""
         session = self._require(request.publication_id)
         session.digests, session.received = [], False
         session.installed = session.installed or self._engine.in_place

@@ -44,7 +44,7 @@ class Composition(PartOptions):
     @field_validator("needs", mode="before")
     @classmethod
     def _array(cls, value: object) -> object:
-        # A file has arrays: strictly they are no tuples.
+        # A file has arrays, which are not tuples in strict mode.
         return tuple(value) if isinstance(value, list) else value
 
     @field_validator("advantage")
@@ -59,7 +59,7 @@ class Composition(PartOptions):
 
     @property
     def estimator(self) -> Part:
-        """The declaration of its advantage; that of a function of the user's own is `needs`."""
+        """The declaration of its advantage; a user's own function declares `needs`."""
         if not is_own(self.advantage):
             return ADVANTAGES[self.advantage]
         needs = Need.NOTHING

@@ -1,7 +1,7 @@
 """Per-token estimates of KL(policy || reference) from the logprobs of sampled tokens.
 
 Source: Schulman, "Approximating KL divergence" (2020). With d = logprob - reference logprob: k1 = d, k2 = d^2 / 2,
-k3 = exp(-d) - 1 + d, abs = |d|. As a loss only k2's gradient is that of the KL in expectation; k1's is zero, k3's is
+k3 = exp(-d) - 1 + d, abs = |d|. As a loss only k2's gradient is the KL's in expectation; k1's is zero, k3's is
 biased. `k1+` and `k3+` have the value of k1 and k3 and the gradient of k2 (straight-through; verl's names).
 Axes: tokens = trained tokens of a micro-batch.
 """

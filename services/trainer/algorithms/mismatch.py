@@ -27,7 +27,7 @@ def mismatch_sums(
 ) -> dict[str, Tensor]:
     """The sums of one micro-batch over the tokens `counted` (None: all), as scalars by name.
 
-    `counted` selects one group of tokens, such as those of one version lag.
+    `counted` selects one group of tokens, such as one version lag.
     """
     old, behaviour = old.detach().double(), behaviour.detach().double()
     if counted is not None:

@@ -141,7 +141,7 @@ class Need(Flag):
     CRITIC = auto()
     """`Signals.values`: a critic is trained beside the policy."""
     REFERENCE = auto()
-    """`Signals.reference`: a reference model is loaded whatever `kl_coef` is."""
+    """`Signals.reference`: a reference model is loaded regardless of `kl_coef`."""
     GREEDY = auto()
     """`Signals.baselines`: a greedy rollout is generated beside each group."""
     OLD_LOGPROBS = auto()

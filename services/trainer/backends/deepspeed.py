@@ -37,7 +37,7 @@ class DeepSpeedBackend:
     """Implements `headrace.services.trainer.backends.backend.Backend` with a DeepSpeed engine."""
 
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, options: BackendOptions) -> None:
-        """Takes `module` over, the same one on every rank. Raises ConfigError for what ZeRO cannot do."""
+        """Takes `module` over, the same one on every rank. Raises ConfigError for options that ZeRO lacks."""
         if options.optimizer.name != "adamw":
             raise ConfigError(
                 f"trainer.optimizer {options.optimizer.name!r} does not work on ZeRO's flat partitions: "

@@ -47,5 +47,5 @@ class Frozen:
 
 
 def make_frozen(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool = False) -> Frozen:
-    """Freezes `module`. Several ranks shard it by FSDP2, whatever backend trains beside it."""
+    """Freezes `module`. Several ranks shard it by FSDP2, regardless of the backend that trains."""
     return Frozen(module, ranks, device, cpu_offload=cpu_offload)

@@ -36,7 +36,7 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
         compile_layers(module)
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=offload, ignored_params=apart)
-    # The rest is resharded after forward too: a pass without a backward leaves nothing whole behind.
+    # The rest is resharded after forward too: a pass without a backward leaves no parameter unsharded.
     fully_shard(
         module,
         mesh=mesh,

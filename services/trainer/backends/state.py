@@ -110,7 +110,7 @@ def state_parts(named: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> d
 
 
 def drop_foreign(saved: Mapping[str, set[str]], expected: Mapping[str, set[str]], *, leads: bool) -> bool:
-    """Whether the saved state is that of another optimizer, and must be dropped; the rank that `leads` logs a warning.
+    """Whether the saved state belongs to another optimizer, and must be dropped; the rank that `leads` logs a warning.
 
     Both map weight names to the keys of their state. A step with foreign keys would fail long after its batch was
     taken.

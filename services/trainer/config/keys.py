@@ -120,4 +120,4 @@ class CriticTable(Table):
     quantiles: int = Field(1, ge=1)
     """Number of quantiles of the return that the critic learns (arXiv 1710.10044); 1 = a single value."""
     spread_weight: float = Field(0.0, ge=0)
-    """Strength by which advantages shrink where the quantiles are far apart; 0 = off, needs `quantiles`."""
+    """How strongly advantages shrink where the quantiles are far apart; 0 = off, needs `quantiles`."""

@@ -1,6 +1,6 @@
 """A classifier trained to separate fresh rollouts from references, and published for the scorer of that name.
 
-Its updates are part of the step: a function of the step's batch and of the version before, whatever the number of ranks
+Its updates are part of the step: a function of the step's batch and of the version before, for any number of ranks
 and micro-batches, and repeated by a replay. Every rank calls the same methods in order.
 """
 

@@ -24,7 +24,7 @@ _TROUBLE, _STOP = "trouble", "stop"
 _LONGEST_BEAT_S = 2.0
 _BEATS_OF_A_LIMIT = 8
 _MISSED = 4
-"""Beats that a rank misses before it is taken for the cause of a failed collective."""
+"""Beats that a rank misses before it counts as the cause of a failed collective."""
 _LOOK_S = 0.5
 log = get_logger("trainer.heartbeat")
 

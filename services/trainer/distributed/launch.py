@@ -47,7 +47,7 @@ _MET_AT = "met_at"
 """Key in the store of one machine: the host of the store at which all machines have met."""
 _ENTER_S = 60.0
 _LOST_S = 2.0
-"""In which the end of a rank of this machine is noticed, where a collective failed by it."""
+"""Time in which the end of a local rank is noticed after it has made a collective fail."""
 log = get_logger("trainer.launch")
 
 
@@ -180,7 +180,7 @@ class RankProcesses:
     def _choose_interface(self, host: str) -> None:
         """Selects gloo's interface, which would otherwise be the one that the host's name resolves to.
 
-        It is that of the announced address, if this machine has it, else the one towards machine 0.
+        It is the announced address's, if this machine has it, else the one towards machine 0.
         """
         try:
             announced = address_of(self._options.announce) if self._options.announce else ""

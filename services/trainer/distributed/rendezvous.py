@@ -49,7 +49,7 @@ class WaitPolicy:
     seconds: float
     given_up: Callable[[], bool] = lambda: False
     key: str = " (trainer.rendezvous_timeout_s)"
-    """The setting behind `seconds`, for the error message."""
+    """The setting that gives `seconds`, for the error message."""
 
     def waiting(self) -> "_Wait":
         """Starts a wait."""

@@ -16,7 +16,7 @@ class TrainingEnd(StrEnum):
     """Why training ended, the same on all ranks."""
 
     FINISHED = "finished"
-    """After its last step."""
+    """The last step is done."""
     STOPPED = "stopped"
     """An operator of the run stopped it: it stays so until the run is started again."""
     INTERRUPTED = "interrupted"

@@ -47,7 +47,7 @@ class RankTopology:
 
 
 def read_place(arguments: Sequence[str]) -> RankTopology:
-    """Reads the position on one machine from a command line; that of the first rank if it has none."""
+    """Reads the position on one machine from a command line; without one, it is the first rank's."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=1)
@@ -74,6 +74,6 @@ def settle_place(settings: TrainerSettings | StageSettings, arguments: Sequence[
 
 
 def rank_device(device: str, local: int) -> torch.device:
-    """Returns the device of a rank, counted from `device` (`cuda:2` is that of the first); the CPU is shared by all."""
+    """Returns the device of a rank, counted from `device` (`cuda:2` is the first rank's); the CPU is shared by all."""
     first = torch.device(device)
     return first if first.type == "cpu" else torch.device(first.type, (first.index or 0) + local)

@@ -114,7 +114,7 @@ class JournaledLedger:
             return choice.batch, [group for group, _ in choice.dropped]
 
     def journal_batch(self, step: int, batch: Sequence[ReadyGroup]) -> UntrainedGroups:
-        """Makes the batch of `step` durable; from here on its groups count as trained, whatever happens.
+        """Makes the batch of `step` durable; from here on its groups count as trained in any case.
 
         Returns which groups this life has dropped on the way to it.
         """
@@ -161,7 +161,7 @@ class JournaledLedger:
             self._unreported = [fate for fate in self._unreported if fate.group_index not in done]
 
     def recorded(self, written: RecordedStep) -> None:
-        """Records the digests of what was written about a step."""
+        """Records the digests of a step's files."""
         with self._lock:
             self._events.append(
                 "step_recorded",

@@ -1,6 +1,6 @@
 """Which groups have arrived, how each ended, and which form the next batch. Pure: no I/O, no clock.
 
-At `max_staleness = 0`, and with `run.stale = "wait"`, a batch is the lowest indices without a fate, whatever the order
+At `max_staleness = 0`, and with `run.stale = "wait"`, a batch is the lowest indices without a fate, in any order
 of arrival: with credit of (max_staleness + 1) batches each group is then trained at most `max_staleness` steps after
 its issue, and none exceeds the bound. With `mask` and `drop` a batch is ready groups in order of arrival; `drop` drops
 groups that exceed the bound.
@@ -222,7 +222,7 @@ class Ledger:
 def common_score(scored: ScoredGroup) -> float | None:
     """The score shared by all trained rollouts of the group; None if they differ, or if there is only one.
 
-    Greedy baselines and abstentions are ignored. Equality is exact: a spread that comes of rounding is due to the
+    Greedy baselines and abstentions are ignored. Equality is exact: a spread that comes from rounding is due to the
     scorer. A group in which a token's score is not 0 is informative.
     """
     scores = [score for score in scored.scores[: scored.group.prompt.trained] if score.value is not None]

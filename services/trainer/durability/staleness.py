@@ -1,4 +1,4 @@
-"""The lag of tokens behind the weights, and what the bound on it costs a step. Pure.
+"""How many versions tokens lag the weights, and what the bound on it costs a step. Pure.
 
 The lag of a token is the version of the weights before its step minus the version that sampled it: it follows from the
 journaled batch alone, so a replay masks the same tokens.
@@ -26,7 +26,7 @@ class UntrainedGroups:
     stale: tuple[tuple[int, ...], ...] = ()
     """Sampled tokens of the rollouts, for each group that was dropped as stale."""
     spent: int = 0
-    """Sampled tokens of all groups that were dropped, for whatever reason."""
+    """Sampled tokens of all groups that were dropped, for any reason."""
 
 
 def most_lag(policy: str, max_staleness: int) -> int:
@@ -38,7 +38,7 @@ def most_lag(policy: str, max_staleness: int) -> int:
 
 
 def lags(rollout: Rollout, version: int) -> NDArray[np.int32]:
-    """int32 [completion]: versions between sampling and training; `version` is that of the weights before the step."""
+    """int32 [completion]: versions between sampling and training; `version`: the weights before the step."""
     found = np.zeros(len(rollout.token_ids), dtype=np.int32)
     for span in rollout.spans:
         found[span.start : span.end] = version - span.version.version

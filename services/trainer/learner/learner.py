@@ -174,7 +174,7 @@ class Learner:
     def load(self, checkpoint: Checkpoint) -> None:
         """Restores models, optimizers, coefficients and random states.
 
-        Raises ConfigError if the checkpoint is that of another model.
+        Raises ConfigError if the checkpoint is another model's.
         """
         step = checkpoint.state.step
         try:
@@ -204,7 +204,7 @@ class Learner:
     def export(self, target: Path) -> str:
         """Writes the trained model as a Hugging Face folder (rank 0); returns its `weights_sha256`.
 
-        Raises ConfigError if the tokenizer is not that of the run's first start.
+        Raises ConfigError if the tokenizer has changed since the run's first start.
         """
         dtype = getattr(torch, self._settings.model.dtype)
         settings = self._settings

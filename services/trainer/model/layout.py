@@ -201,7 +201,7 @@ def _finished(group: ConversionGroup, dtype: torch.dtype | None) -> ConversionGr
 
 
 def _unread(skeleton: PreTrainedModel) -> tuple[re.Pattern[str], ...]:
-    """Names that transformers does not read when it loads: buffers of old checkpoints are no weights either."""
+    """Names that transformers does not read when it loads: buffers of old checkpoints are not weights either."""
     patterns = set(skeleton._keys_to_ignore_on_load_unexpected or ())
     buffers = [name for name, _ in skeleton.named_buffers()]
     if any(name.endswith("rotary_emb.inv_freq") for name in buffers):

@@ -220,7 +220,7 @@ def _prepare(model: PreTrainedModel, *, trainable: bool, gradient_checkpointing:
 
 
 def _policy_problem(model: PreTrainedModel) -> str | None:
-    """Why logprobs from hidden states times head would silently be others than those of the engine."""
+    """Why logprobs from hidden states times head would silently differ from the engine's."""
     problem = logits_problem(model)
     if problem is None:
         return noise_problem(model)

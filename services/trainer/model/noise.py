@@ -60,7 +60,7 @@ def _train_children(module: nn.Module, mode: bool = True) -> nn.Module:
 
 @torch.no_grad()
 def noise_problem(model: "PreTrainedModel") -> str | None:
-    """Why a pass in train mode is not that of eval mode, in which engines sample; None if it is. Two passes."""
+    """Why a pass in train mode differs from eval mode, in which engines sample; None if it does not. Two passes."""
     body, was_training = model.base_model, model.training
     device = next(model.parameters()).device
     token_ids = ((torch.arange(_TOKENS, device=device) * 97 + 11) % model.config.get_text_config().vocab_size)[None]

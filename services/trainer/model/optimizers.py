@@ -36,7 +36,7 @@ class OptimizerOptions:
 
 
 def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[Optimizer]:
-    """Returns optimizers that together train every weight of `module` once. Raises ConfigError for what cannot work."""
+    """Returns optimizers that together train every weight of `module` once. Raises ConfigError for unusable options."""
     weights = dict(module.named_weights())
     match options.name:
         case "adamw":

@@ -158,7 +158,7 @@ def on_meta(stored: Stored) -> Tensor:
 
 
 def place(model: nn.Module, name: str, tensor: Tensor) -> None:
-    """Sets the parameter or buffer `name`, whatever is there."""
+    """Sets the parameter or buffer `name`, replacing any value."""
     path, _, key = name.rpartition(".")
     owner = model.get_submodule(path)
     if key in owner._buffers:

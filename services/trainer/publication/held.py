@@ -53,7 +53,7 @@ class HeldVersions:
     """Holds versions; written by the main thread, read by any thread."""
 
     def __init__(self, *, bucket_bytes: int, algorithm: str = "") -> None:
-        """`algorithm` is that of the digests; by default the one of the weights' device."""
+        """`algorithm` makes the digests; by default the one of the weights' device."""
         self._bucket_bytes = bucket_bytes
         self._algorithm = algorithm
         self._held: dict[int, Held] = {}

@@ -1,6 +1,6 @@
 """What an engine's own checksums of `model.path` must be: the weights that it loads before its first publication.
 
-Both sides then have the same bytes, whatever version the trainer is at. So if an engine's checksums of a version differ
+Both sides then have the same bytes, at any version of the trainer. So if an engine's checksums of a version differ
 from those of `checksums`, the folder's show whether the mapping of the engine's layout is wrong, or the weights are.
 """
 

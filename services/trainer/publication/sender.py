@@ -104,7 +104,7 @@ class Sender:
                 if link.closed:
                     raise TransientError(f"the group {name} was closed")
                 # Gloo sends from host memory, where the buckets are; NCCL from a device. The copy there and the
-                # broadcast are queued on the link's stream, one behind the other.
+                # broadcast are queued on the link's stream, one after the other.
                 staging = Staging(snapshot.device) if backend == "nccl" else None
                 with torch.cuda.stream(link.stream):
                     for bucket in snapshot.buckets:

@@ -22,7 +22,7 @@ _SAY_AGAIN_S = 60.0
 
 
 class RolloutFolder:
-    """Removes the files of the oldest steps beyond the bound; that of the newest step stays."""
+    """Removes the files of the oldest steps beyond the bound; the newest step's stays."""
 
     def __init__(self, folder: Path, *, keep_mib: float, most_lag: int = UNBOUNDED) -> None:
         """Keeps `keep_mib` MiB; 0 = all. Tokens of a lag above `most_lag` were not trained."""

@@ -13,7 +13,7 @@ _WAIT = {"wait": "wait for batch"}
 
 
 def phase_span(name: str) -> AbstractContextManager[object]:
-    """Opens a phase's span under the current one, by the process's clock; `training` opens that of TRAIN."""
+    """Opens a phase's span under the current one, by the process's clock; `training` opens the span of TRAIN."""
     return untimed(name) if name == TRAIN else tracing.span(_WAIT.get(name, name.replace("_", " ")))
 
 

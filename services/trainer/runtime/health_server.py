@@ -1,6 +1,6 @@
 """Serves health and metrics over gRPC and HTTP in a process that offers nothing else.
 
-Used by stages on given examples, and by the first process of every machine but that of rank 0: the same probes fit all.
+Used by stages on given examples, and by the first process of every machine except rank 0's: the same probes fit all.
 """
 
 from headrace.services.trainer import metrics

@@ -37,7 +37,7 @@ _START_S = 30.0
 _LOOK_S = 0.2
 _REPORT_S = 10.0
 _TURN_S = 10.0
-"""The orchestrator answers within a second or two, whatever the engines do."""
+"""The orchestrator answers within a second or two, even while engines are busy."""
 log = get_logger("trainer.runtime")
 
 BrokerMaker = Callable[[], Broker]
@@ -99,7 +99,7 @@ class Runtime:
     ) -> JournaledLedger:
         """Registers this life, opens its journal segment, and starts consuming groups and reporting.
 
-        `limits`: those of the policy; `code_digest`: that of the user's own code.
+        `limits`: the policy's; `code_digest`: of the user's own code.
 
         Raises StepInterruptedError when `given_up()` turns true while the orchestrator is away.
         """

@@ -20,7 +20,7 @@ class TokenLimits:
 
     @classmethod
     def of(cls, policy: "TrainedModule", context_length: int) -> Self:
-        """Limits of a loaded policy; `context_length`: that of the engines, 0 = the model's own."""
+        """Limits of a loaded policy; `context_length`: the engines', 0 = the model's own."""
         config = policy.model.config.get_text_config()
         own = getattr(config, "max_position_embeddings", None)
         return cls(vocab=int(config.vocab_size), context_length=context_length or own)

@@ -31,7 +31,7 @@ class CheckpointSchedule:
         *,
         code_digest: str = "",
     ) -> None:
-        """`code_digest`: that of the user's own code, "" without."""
+        """`code_digest`: of the user's own code, "" without."""
         self._settings = settings
         self._store = store
         self._leader = leader

@@ -18,7 +18,7 @@ AWAITING_RANKS = "waiting for the trainer's other ranks"
 def make_rank_processes(
     settings: TrainerSettings, stop: StopSignal | None, place: RankTopology | None = None
 ) -> RankProcesses:
-    """Starts this machine's other ranks, unless `place` is itself that of such a rank.
+    """Starts this machine's other ranks, unless `place` itself belongs to such a rank.
 
     Call it in the main thread, before there are other threads.
     """

@@ -64,7 +64,7 @@ def prepare_torch(settings: TrainerSettings | StageSettings, device: torch.devic
 def load_learner(settings: TrainerSettings, ranks: Ranks, device: torch.device) -> Learner:
     """Loads all models in their initial state, the same on every rank.
 
-    Raises ConfigError for a model that cannot be trained, or not published, or is not that of the run's first start.
+    Raises ConfigError for a model that cannot be trained or published, or has changed since the run's first start.
     """
     prepare_torch(settings, device)
     algorithm, table = settings.algorithm, settings.trainer
@@ -161,7 +161,7 @@ def _load_reference(settings: TrainerSettings, ranks: Ranks, device: torch.devic
         forward_dtype=dtype,
         trainable=False,
         fp32_head=settings.model.fp32_head,
-        # A frozen model is sharded whatever backend trains beside it.
+        # A frozen model is sharded regardless of the backend that trains.
         ranks=ranks if ranks.size > 1 else None,
     )
     return make_frozen(model, ranks, device, cpu_offload=settings.trainer.cpu_offload)
@@ -214,7 +214,7 @@ def config_digest(settings: TrainerSettings) -> str:
     tables = _CONFIG_TABLES | ({"discriminator"} if settings.discriminator.every else set())
     values = settings.model_dump(mode="json", include=tables)
     if not settings.algorithm.needs:
-        # Digests are those of the time before the key.
+        # Digests stay as they were before the key existed.
         del values["algorithm"]["needs"]
     paths = (("model", "path"), ("algorithm", "path"), ("algorithm", "ptx_data"))
     for table, key in (*paths, ("critic", "path"), ("discriminator", "path")):

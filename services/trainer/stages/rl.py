@@ -115,7 +115,7 @@ class RlStage:
         return steps
 
     def _restore(self, leader: Leader, history: JournaledHistory, checkpoint: Checkpoint | None) -> None:
-        """Loads the newest checkpoint, and trains the journaled steps behind it again."""
+        """Loads the newest checkpoint, and trains the journaled steps after it again."""
         if checkpoint is not None:
             self._compare_settings(checkpoint)
             leader.load(checkpoint)
@@ -184,7 +184,7 @@ class RlStage:
         self._replayed.append(self._life.record.write(step, batch, outcome, line))
 
     def _compare_settings(self, checkpoint: Checkpoint) -> None:
-        """Warns if the config or the user's own code differs from that of the checkpoint."""
+        """Warns if the config or the user's own code differs from the checkpoint's."""
         step = checkpoint.state.step
         if checkpoint.state.config_digest != config_digest(self._settings):
             log.warning("config_changed", step=step, effect="the same seed need not give the same weights")
@@ -193,7 +193,7 @@ class RlStage:
             log.warning("code_changed", step=step, effect=effect)
 
     def _compare_weights(self, known: str, found: str) -> None:
-        """Warns if the weights differ from, or cannot be compared with, those of the former life."""
+        """Warns if the weights differ from, or cannot be compared with, the former life's."""
         effect = "groups of the former life count as off-policy"
         same = same_weights(known, found)
         if same is False:
@@ -216,7 +216,7 @@ class RlStage:
     def _report_end(self, *, finished: bool) -> TrainingEnd:
         """Reports an operator's stop, if there is one; returns how training ended, `finished` or not.
 
-        An operator's stop stays one whatever signals follow it, such as those by which the run's command ends.
+        An operator's stop stays one even if signals follow it, such as the one by which the run's command ends.
         """
         by_operator = self._runtime.report_stopped()
         # Without an operator, a signal may have come before the orchestrator received the end: the next life does that.

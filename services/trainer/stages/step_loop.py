@@ -58,7 +58,7 @@ class StepLoop:
         hardware: Hardware,
         version: int,
     ) -> None:
-        """`version`: the restored one; `hardware`: that of the ranks."""
+        """`version`: the restored one; `hardware`: the ranks'."""
         self._life, self._leader, self._ledger, self._reporter = life, leader, ledger, reporter
         self._checkpoints, self._hardware = checkpoints, hardware
         self._settings, self._runtime, self._phases = life.settings, life.runtime, life.phases

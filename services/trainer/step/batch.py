@@ -46,7 +46,7 @@ class TrainRollout:
     token_scores: NDArray[np.float32] | None = None
     """[completion] Rewards of single tokens, beside the rollout's own; NaN = the token has none. None = none has."""
     further_segments: tuple[Segment, ...] = ()
-    """All but the first, which begins at 0 behind `prompt_ids`."""
+    """All but the first, which begins at 0 after `prompt_ids`."""
 
     @property
     def segments(self) -> list[tuple[NDArray[np.int32], int, int]]:
@@ -112,7 +112,7 @@ class MicroBatch:
 
 
 def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
-    """The step's batch from its groups, in their order; `version` is that of the weights before the step."""
+    """The step's batch from its groups, in their order; `version` is the version of the weights before the step."""
     # Greedy baselines and abstentions are not among them: the step ignores them.
     members = [scored_rollouts(scored) for scored in groups]
     rollouts = tuple(
@@ -180,7 +180,7 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
     trained = [rollout.trained for rollout in rollouts]
     lengths = np.array([len(places) for places in trained], dtype=np.int64)
     scored = [of_row for rollout in rollouts for _, of_row in rollout.work]
-    # A segment's token stands in its row behind the segment's context, as far as it stands behind the segment's start.
+    # A segment's token stands in its row as far after the segment's context as it stands after the segment's start.
     shifts = np.repeat([len(context) - 1 - start for _, context, start, _ in segments], scored)
     pairs = list(zip(rollouts, trained, strict=True))
     temperatures = np.array([rollout.temperature for rollout in rollouts], dtype=np.float32)
@@ -210,7 +210,7 @@ def batch_metrics(
 ) -> dict[str, float]:
     """What is known of a batch besides its update; greedy baselines and what abstained are left out.
 
-    `version` is that of the weights before the step; tokens of a lag above `most_lag` are not trained. Lengths count
+    `version`: the weights before the step; tokens of a lag above `most_lag` are not trained. Lengths count
     sampled tokens. `shaping`: as in StepOutcome. `source_column`: the column of a row that names its data source.
     """
     members = [scored_rollouts(scored) for scored in groups]

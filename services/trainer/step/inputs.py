@@ -74,7 +74,7 @@ class Rates:
     pretraining: bool = False
     """The critic learns Monte-Carlo returns."""
     seed: int = 0
-    """Seed of the step's draws: all ranks and a replay must draw the same, whatever else uses torch's generator."""
+    """Seed of the step's draws: all ranks and a replay must draw the same, for any other use of torch's generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Sums:
         updates = max(totals.pop("updates", 0.0), 1.0)
         value_updates = max(totals.pop("value_updates", 0.0), 1.0)
         gap_tokens = totals.pop(f"{_OF_GAP}_tokens", 0.0)
-        # Without a token that was compared there is no gap, and not one of 0.
+        # Without a compared token the gap is absent, not 0.
         absent = () if gap_tokens else [name for name in (*totals, *self._largest) if name.startswith(_OF_GAP)]
         found = {MODEL_FLOPS: totals.pop(MODEL_FLOPS, 0.0)}
         kinds: dict[str, dict[str, float]] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of matrices that one token is multiplied with; of a mixture those of the experts that it passes."""
+    """Weights of matrices that one token is multiplied with; in a mixture, only of the experts that it passes."""
 
     trained: int = 0
     frozen: int = 0
@@ -34,7 +34,7 @@ class Attention:
     heads: int
     """Number of query heads: keys and values that several share are multiplied as often."""
     key_width: int
-    """Width of one head's queries and keys; that of its values, `value_width`, differs in latent attention."""
+    """Width of one head's queries and keys; in latent attention its values have another, `value_width`."""
     value_width: int
     window: int = 0
     """Tokens that a token sees, itself included (transformers' `sliding_window_overlay`); 0 = all before it."""

@@ -48,7 +48,7 @@ def _body(body: nn.Module, config: "PreTrainedConfig") -> Weights:
 def _multiplied(module: nn.Module, name: str, weight: Tensor, chosen: int) -> int:
     """Weights of one parameter that a token is multiplied with."""
     if isinstance(module, nn.Linear):
-        # Of 4-bit weights the shape is that of their storage.
+        # The shape of 4-bit weights describes their storage.
         return module.in_features * module.out_features if name == "weight" else 0
     if isinstance(module, nn.Conv1d):
         return weight.numel() if name == "weight" else 0

@@ -1,4 +1,4 @@
-"""Measures when work on a device is done: kernels run behind the process that has queued them."""
+"""Measures when work on a device is done: kernels run after the process has queued them."""
 
 from typing import cast
 
@@ -8,7 +8,7 @@ from headrace.services.trainer.timing.phases import Clock, HostClock
 
 
 class CudaClock:
-    """A mark is the moment when all work queued before it is done; without any, that of its creation.
+    """A mark is the moment when all work queued before it is done; without any, the moment of its creation.
 
     Creating one costs microseconds and blocks nothing; `seconds` waits for `end`.
     """

@@ -76,7 +76,7 @@ class Delivery:
         self._thread.start()
 
     def ask_to_finish(self, *, step: int = 0, receipt: str = "") -> None:
-        """Requests the end, without waiting. `receipt`: that of the run's files after `step`, to be handed over."""
+        """Requests the end, without waiting. `receipt`: of the run's files after `step`, to be delivered."""
         self._step, self._receipt = step, receipt
         self._stop.set()
 

@@ -40,7 +40,7 @@ class Trackers:
     def finish(self, *, hurry: bool = False, step: int = 0, receipt: str = "") -> None:
         """Lets all trackers take the remaining lines, in parallel, for `finish_s` in all (`hurry`: three seconds).
 
-        `receipt`: that of the run's files after `step`, for all of them; empty if none was taken.
+        `receipt`: of the run's files after `step`, for all trackers; empty if none was taken.
         """
         end = time.monotonic() + (min(self._finish_s, _HURRY_S) if hurry else self._finish_s)
         for delivery in self._deliveries:

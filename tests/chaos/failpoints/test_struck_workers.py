@@ -72,7 +72,7 @@ async def ended(broker: RedisBroker) -> list[Message]:
 
 
 @pytest.mark.parametrize("point", FAILS)
-async def test_one_that_dies_while_it_counts_a_failure_buries_its_group_once(
+async def test_a_worker_killed_while_counting_a_failure_buries_its_group_once(
     valkey: Valkey, broker: RedisBroker, tmp_path: Path, point: str
 ) -> None:
     lives = Lives(tmp_path)
@@ -88,7 +88,7 @@ async def test_one_that_dies_while_it_counts_a_failure_buries_its_group_once(
 @pytest.mark.parametrize(
     ("point", "does", "calls"), [*((point, "hand_back", 2) for point in HANDS_BACK), *((p, "long", 2) for p in RENEWS)]
 )
-async def test_one_that_dies_while_it_hands_back_or_renews_its_claim_works_it_off_later(
+async def test_a_worker_killed_while_releasing_or_renewing_a_claim_finishes_it_later(
     valkey: Valkey, broker: RedisBroker, tmp_path: Path, point: str, does: str, calls: int
 ) -> None:
     lives = Lives(tmp_path)
@@ -100,7 +100,7 @@ async def test_one_that_dies_while_it_hands_back_or_renews_its_claim_works_it_of
     assert lives.calls() == calls and not await broker.live(StreamName.DEAD)
 
 
-async def test_one_that_dies_with_the_claim_of_a_dead_one_leaves_it_to_the_next(
+async def test_a_claim_survives_the_deaths_of_two_workers_in_a_row(
     valkey: Valkey, broker: RedisBroker, tmp_path: Path
 ) -> None:
     lives = Lives(tmp_path)

@@ -50,7 +50,7 @@ def server_of(service: int) -> list[int]:
     raise AssertionError("the service has no server")
 
 
-async def test_the_other_serves_and_the_service_of_the_killed_one_ends_and_returns_from_the_disk(
+async def test_a_killed_server_ends_its_service_which_returns_from_disk(
     stage: Stage,
 ) -> None:
     victim, other = reversed(await stage.cast(2, START_S))

@@ -31,7 +31,7 @@ async def test_survivors_of_a_sigkill_serve_and_the_next_life_catches_up(stage: 
     assert stage.traffic.looked_at
 
 
-async def test_a_frozen_one_misses_its_phase_and_comes_back_over_the_disk_once_thawed(stage: Stage) -> None:
+async def test_a_frozen_replica_misses_its_phase_and_reloads_from_disk_once_thawed(stage: Stage) -> None:
     victim, *others = reversed(await stage.cast(2))
     await stage.publish()
     moment = Moment(victim, lambda: stage.replicas.freeze(victim))
@@ -55,7 +55,7 @@ async def test_a_frozen_one_misses_its_phase_and_comes_back_over_the_disk_once_t
     stage.traffic.check()
 
 
-async def test_a_member_that_never_shows_up_delays_one_publication_and_the_next_not_at_all(stage: Stage) -> None:
+async def test_a_member_that_never_joins_delays_only_one_publication(stage: Stage) -> None:
     (replica,) = await stage.cast(1)
     # As if they had what is current: otherwise the joiners' loop may take them before the trainer's publication does.
     held = message_pb2.PolicyVersion(incarnation=stage.current.incarnation, version=stage.current.version)

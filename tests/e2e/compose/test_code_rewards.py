@@ -64,7 +64,7 @@ def score(image: str, folder: Path, *options: str) -> "subprocess.CompletedProce
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_programs_are_scored_as_the_override_holds_the_container(image: str, tmp_path: Path) -> None:
+def test_programs_are_scored_under_the_code_rewards_override(image: str, tmp_path: Path) -> None:
     override = parse(ROOT / "deploy/compose/code-rewards.yml")
     assert list(override) == ["reward"] and list(override["reward"]) == ["security_opt"]
     options = [word for option in override["reward"]["security_opt"] for word in ("--security-opt", option)]
@@ -74,6 +74,6 @@ def test_programs_are_scored_as_the_override_holds_the_container(image: str, tmp
     assert [row["score"] for row in rows] == list(PROGRAMS.values()), rows
 
 
-def test_without_it_no_program_runs(image: str, tmp_path: Path) -> None:
+def test_without_the_override_no_program_runs(image: str, tmp_path: Path) -> None:
     done = score(image, tmp_path)
     assert done.returncode == 2 and "there is no sandbox" in done.stderr + done.stdout

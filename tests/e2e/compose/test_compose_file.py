@@ -29,7 +29,7 @@ def started(profiles: set[str]) -> set[str]:
     return {name for name, one in SERVICES.items() if profiles & set(one["profiles"])}
 
 
-def test_each_profile_starts_what_it_says() -> None:
+def test_each_profile_starts_exactly_its_services() -> None:
     shared = {"setup", "valkey", "reward", "prometheus"}
     cpu = {f"{name}-cpu" for name in ("prepare", "orchestrator", "rollout", "trainer")}
     gpu = {"prepare", "orchestrator", "rollout", "trainer", "dcgm-exporter"}
@@ -43,7 +43,7 @@ def test_each_profile_starts_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_container_is_held_tightly(name: str) -> None:
+def test_every_container_is_confined_and_limited(name: str) -> None:
     one = SERVICES[name]
     own = {"reward": 10002, "environment": 10003}.get(name, 10001)
     assert one["user"] == f"{own}:{own}"
@@ -77,7 +77,7 @@ def test_only_the_dashboards_are_published_and_on_loopback() -> None:
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "deploy/docker").glob("*.Dockerfile")), ids=lambda path: path.name)
-def test_a_dockerfile_has_the_pins_of_env(file: Path) -> None:
+def test_each_dockerfile_uses_the_pins_in_env(file: Path) -> None:
     for name, value in re.findall(r"^ARG (\w+_IMAGE)=(\S+)$", file.read_text(), re.MULTILINE):
         assert variables()[name] == value
 
@@ -118,7 +118,7 @@ def test_the_documented_end_takes_down_every_profile() -> None:
     assert set(named) == SERVICES.keys()
 
 
-def test_secrets_are_files_and_stand_in_no_environment() -> None:
+def test_secrets_are_files_and_never_environment_variables() -> None:
     for name, one in SERVICES.items():
         environment = one.get("environment", {})
         shown = {key: value for key, value in environment.items() if re.search(r"PASSWORD|TOKEN|SECRET|URL", key)}
@@ -133,7 +133,7 @@ def test_secrets_are_files_and_stand_in_no_environment() -> None:
     assert writers == {"setup"}
 
 
-def test_a_service_mounts_the_token_of_its_own_role_and_no_other() -> None:
+def test_a_service_mounts_only_the_token_of_its_own_role() -> None:
     made: dict[str, str] = {}
     owners: dict[tuple[str, str], set[str]] = {}
     for name, one in SERVICES.items():
@@ -156,7 +156,7 @@ def test_a_service_mounts_the_token_of_its_own_role_and_no_other() -> None:
     assert set(asked.values()) == {file, None} and file == "/run/user-tokens/operator"
 
 
-def test_those_that_run_code_of_others_have_users_and_groups_of_their_own() -> None:
+def test_services_that_run_user_code_have_separate_users_and_groups() -> None:
     users = {name: one["user"] for name, one in SERVICES.items()}
     own = {name: user for name, user in users.items() if not user.startswith("10001:")}
     assert own.keys() == set(CONFINED) and len(set(own.values())) == len(own)
@@ -170,7 +170,7 @@ def test_those_that_run_code_of_others_have_users_and_groups_of_their_own() -> N
     assert {user.partition(":")[2] for name, user in users.items() if name not in own} == {variables()["RUNS_GID"]}
 
 
-def test_the_second_node_of_a_trainer_is_held_like_the_first() -> None:
+def test_the_trainers_second_node_has_the_limits_of_the_first() -> None:
     need_engine()
     files = ("--file", "docker-compose.yml", "--file", "deploy/compose/nodes.yml")
     resolved = Project("headrace-config", "cpu", {}).compose(*files, "config", "--format", "json")

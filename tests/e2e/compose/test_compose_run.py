@@ -59,7 +59,7 @@ def base_image() -> str:
     return engine_images().get("PYTHON_IMAGE", pinned.partition("=")[2])
 
 
-def test_a_token_of_the_hub_reaches_its_library_in_prepare_by_a_file(project: Project) -> None:
+def test_prepare_passes_the_hub_token_to_the_library_as_a_file(project: Project) -> None:
     once = ("run", "--rm", "--no-deps", "-T", "--entrypoint")
     project.compose(*once, "sh", "setup", "-c", "umask 077; echo hf_of-a-test > /state/hub/token")
     ask = "import os, huggingface_hub; print(huggingface_hub.get_token(), 'HF_TOKEN' in os.environ)"
@@ -87,7 +87,7 @@ def accuracy(project: Project) -> list[float]:
     return [one["accuracy"] for one in project.status().get("eval", ())]
 
 
-def test_every_container_is_well_and_none_runs_as_root(running: Project) -> None:
+def test_every_container_is_healthy_and_none_runs_as_root(running: Project) -> None:
     shown = until(lambda: healthy(running), "all to be healthy", seconds=120, detail=running.logs, every_s=1.0)
     assert shown >= {"valkey", "prometheus", "orchestrator-cpu", "reward", "rollout-cpu", "trainer-cpu"}
     for one in running.containers():
@@ -112,7 +112,7 @@ def test_secrets_are_readable_by_the_services_users_alone(running: Project) -> N
         assert "redis://:" not in json.dumps(one["Config"]["Env"] + one["Args"])
 
 
-def test_rollouts_scale_up_and_serve_and_down_and_leave(running: Project) -> None:
+def test_rollouts_scale_up_to_serve_and_scale_down_to_leave(running: Project) -> None:
     # While it takes new weights in it is not among them.
     until(lambda: _exactly(1, serving(running)), "one to serve", seconds=60, detail=running.logs, every_s=1.0)
     running.compose(

@@ -74,7 +74,7 @@ def test_both_images_have_the_same_torch_and_nccl(images: dict[str, str]) -> Non
     assert texts[0] == texts[1] and "torch==" in texts[0]
 
 
-def test_the_trainers_image_has_what_prepare_and_the_trainer_start_with(images: dict[str, str]) -> None:
+def test_the_trainer_image_can_start_prepare_and_the_trainer(images: dict[str, str]) -> None:
     image = images["trainer"]
     said = docker("run", "--rm", "--user", "10001:10001", "--entrypoint", "headrace", image, "prepare", "--help")
     assert "--run-dir" in said

@@ -15,7 +15,7 @@ def resolved(profiles: str | None, *files: str) -> dict[str, Service]:
 
 
 @pytest.mark.parametrize("profile", ("cpu", "gpu"))
-def test_code_rewards_change_the_reward_services_profile_and_nothing_else(profile: str) -> None:
+def test_the_code_rewards_override_changes_only_the_reward_services_security_profile(profile: str) -> None:
     plain, changed = resolved(profile), resolved(profile, "code-rewards.yml")
     assert changed["reward"].pop("security_opt") == [*plain["reward"].pop("security_opt"), *sandbox("unconfined")]
     assert changed == plain
@@ -26,7 +26,7 @@ def sandbox(apparmor: str) -> list[str]:
     return ["seccomp=deploy/compose/seccomp-sandbox.json", f"apparmor={apparmor}"]
 
 
-def test_a_list_of_gpus_changes_the_devices_and_nothing_else() -> None:
+def test_the_gpu_list_override_changes_only_devices() -> None:
     plain, changed = resolved("gpu"), resolved("gpu", "gpus.yml")
     for name, numbers in {"prepare": "01", "trainer": "01", "rollout": "23"}.items():
         (device,) = changed[name]["deploy"]["resources"]["reservations"].pop("devices")
@@ -36,7 +36,7 @@ def test_a_list_of_gpus_changes_the_devices_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("profile", ("cpu", "gpu", "one-gpu", "cpu,environment"))
-def test_over_tls_services_are_told_of_their_certificates_and_nothing_else_changes(profile: str) -> None:
+def test_the_tls_override_only_adds_certificates_to_services(profile: str) -> None:
     plain, changed = resolved(profile), resolved(profile, "tls.yml")
     vault = changed["setup"]["volumes"].pop()
     assert (vault["target"], vault["source"]) == ("/state/vault", "vault")
@@ -49,7 +49,7 @@ def test_over_tls_services_are_told_of_their_certificates_and_nothing_else_chang
 
 @pytest.mark.parametrize(("profile", "service"), [("cpu", "prepare-cpu"), ("gpu", "prepare")])
 @pytest.mark.parametrize("model", ["", "/models/my-model", "Qwen/Qwen2.5-0.5B-Instruct", "/models/with a space"])
-def test_a_model_named_in_env_is_what_prepare_is_told(profile: str, service: str, model: str) -> None:
+def test_prepare_receives_the_model_named_in_env(profile: str, service: str, model: str) -> None:
     need_compose()
     words = compose(profile, MODEL=model)[service]["command"]
     plain = shlex.split(parse()[service]["command"])

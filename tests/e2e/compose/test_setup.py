@@ -61,7 +61,7 @@ def refused(project: Project) -> list[str]:
     return [line for line in lines if line]
 
 
-def test_a_strict_checkout_and_a_foreign_folder_for_runs_are_named_and_the_ways_out_lead_out(strict: Project) -> None:
+def test_setup_names_unreadable_folders_and_the_suggested_fixes_work(strict: Project) -> None:
     prometheus, grafana, config, runs = refused(strict)
     for line, named in ((prometheus, "deploy/prometheus"), (grafana, "deploy/grafana")):
         assert line.startswith(f"{named} (mode 0700 of {os.getuid()}:{os.getgid()})") and line.endswith(

@@ -93,7 +93,7 @@ def listed(project: Project, service: str, folder: str) -> set[str]:
     return {path.rpartition("/")[2] for path in found(project, service, LIST, folder)}
 
 
-def test_it_trains_and_all_that_it_says_of_clear_text_are_the_weights(run: Project) -> None:
+def test_a_tls_run_trains_and_reports_only_weights_as_clear_text(run: Project) -> None:
     told = run.attempt("logs", "--no-log-prefix", "--no-color").stdout
     assert '"not_encrypted"' not in told
     # What `prepare` says; Compose begins a line with a control sequence.
@@ -101,7 +101,7 @@ def test_it_trains_and_all_that_it_says_of_clear_text_are_the_weights(run: Proje
     assert exposed.startswith("collective traffic (weights to the replicas) is neither")
 
 
-def test_every_container_is_well_and_prometheus_sees_every_target(run: Project) -> None:
+def test_every_container_is_healthy_and_prometheus_scrapes_every_target(run: Project) -> None:
     def ill() -> list[str]:
         return [service_of(one) for one in run.containers() if one["State"]["Health"]["Status"] != "healthy"]
 
@@ -116,7 +116,7 @@ def test_every_container_is_well_and_prometheus_sees_every_target(run: Project) 
     until(lambda: targets() >= wanted, "all targets to be up", seconds=90, detail=run.logs, every_s=1.0)
 
 
-def test_a_container_has_the_secrets_of_its_own_role_and_no_other(run: Project) -> None:
+def test_a_container_holds_only_the_secrets_of_its_own_role(run: Project) -> None:
     given = []
     for service in SERVICES:
         role = service.removesuffix("-cpu")
@@ -143,7 +143,7 @@ def test_grpc_refuses_clear_text_and_callers_without_a_certificate(run: Project)
     assert answers == [["UNAVAILABLE", "UNAVAILABLE", "OK"]] * len(PORTS)
 
 
-def test_a_token_opens_what_its_role_may_call_with_the_certificate_of_that_role_alone(run: Project) -> None:
+def test_a_token_works_only_with_the_certificate_of_its_role(run: Project) -> None:
     viewer, own = read(run, "orchestrator-cpu", "/run/user-tokens/viewer"), read(run, "reward", "/run/tokens/reward")
     answers = found(run, "reward", ASK, "/run/tokens", *SECRET, "", own, viewer)
     assert answers == ["UNAUTHENTICATED", "PERMISSION_DENIED", "PERMISSION_DENIED"]
@@ -151,12 +151,12 @@ def test_a_token_opens_what_its_role_may_call_with_the_certificate_of_that_role_
     assert found(run, "orchestrator-cpu", ASK, *words) == ["OK"]
 
 
-def test_the_broker_refuses_clear_text_and_the_anonymous(run: Project) -> None:
+def test_the_broker_rejects_clear_text_and_anonymous_clients(run: Project) -> None:
     clear, anonymous, ping = found(run, "reward", BROKER_WAYS, "/run/broker/ca.crt", "/run/broker/url")
     assert "PONG" not in clear and anonymous.startswith("-NOAUTH") and ping == "True"
 
 
-def test_reward_may_write_to_its_own_event_logs_and_to_nothing_else_of_any_run(run: Project) -> None:
+def test_the_reward_service_can_write_only_its_own_event_logs(run: Project) -> None:
     own = "/runs/demo/events/reward"
     writable = found(run, "reward", WRITABLE)
     (log,) = [path for path in writable if path != own]
@@ -187,7 +187,7 @@ def files_of_others(run: Project) -> list[str]:
     return files
 
 
-def test_an_operators_act_needs_the_token_that_the_page_says_how_to_read(run: Project) -> None:
+def test_an_operator_action_needs_the_token_from_the_documented_command(run: Project) -> None:
     url = f"http://127.0.0.1:{run.port}"
 
     def act(token: str) -> int:
@@ -207,7 +207,7 @@ def test_an_operators_act_needs_the_token_that_the_page_says_how_to_read(run: Pr
     assert act(read(run, "orchestrator-cpu", "/run/user-tokens/operator")) == 200
 
 
-def test_another_up_keeps_secrets_and_with_new_ones_the_run_goes_on(run: Project) -> None:
+def test_a_second_up_keeps_secrets_and_a_run_continues_with_new_ones(run: Project) -> None:
     """Removed: reward's token, the broker's password and the authority."""
     places = ("/run/tokens/reward", "/run/tokens/ca.crt", "/run/tokens/tls.key", "/run/broker/url")
     before = [read(run, "reward", place) for place in places]
@@ -223,7 +223,7 @@ def test_another_up_keeps_secrets_and_with_new_ones_the_run_goes_on(run: Project
     assert read(run, "rollout-cpu", "/run/tokens/rollout") == kept
 
 
-def test_the_run_is_proven_with_the_logs_in_both_places(run: Project) -> None:
+def test_check_passes_with_event_logs_in_both_places(run: Project) -> None:
     """While it is paused: of a step that is being written not all files know yet."""
     words = ("exec", "-T", "orchestrator-cpu", "headrace")
     run.compose(*words, "pause", "--url", "http://127.0.0.1:8080")
@@ -234,6 +234,6 @@ def test_the_run_is_proven_with_the_logs_in_both_places(run: Project) -> None:
     until(lambda: said().startswith("in order"), "a run in order", seconds=60, detail=said, every_s=1.0)
 
 
-def test_down_takes_all_secrets_away(run: Project) -> None:
+def test_down_removes_all_secrets(run: Project) -> None:
     run.compose("--profile", "*", "down", "--volumes", "--timeout", "20", seconds=180)
     assert run.left() == {}

@@ -39,7 +39,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_committed_page_is_what_the_source_builds_to(source: Path) -> None:
+def test_the_committed_page_equals_a_fresh_build(source: Path) -> None:
     done = npm(source, "run", "build")
     assert done.returncode == 0, done.stdout + done.stderr
     built, committed = files(source.parent / STATIC), files(ROOT / STATIC)
@@ -47,7 +47,7 @@ def test_the_committed_page_is_what_the_source_builds_to(source: Path) -> None:
     assert [name for name in built if built[name] != committed[name]] == []
 
 
-def test_the_types_are_what_the_schema_says(source: Path) -> None:
+def test_the_typescript_types_match_the_schema(source: Path) -> None:
     done = npm(source, "run", "types")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (source / TYPES).read_text() == (ROOT / "ui" / TYPES).read_text(), "make generate"
@@ -58,7 +58,7 @@ def test_the_tests_of_the_source_pass(source: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_nothing_in_the_page_is_fetched_from_elsewhere() -> None:
+def test_the_page_fetches_nothing_from_other_hosts() -> None:
     index = (ROOT / STATIC / "index.html").read_text()
     assert 'src="/assets/' in index and "http" not in index
     styles = "".join(path.read_text() for path in (ROOT / STATIC / "assets").glob("*.css"))

@@ -48,9 +48,7 @@ def test_an_episode_is_a_conversation_with_its_calls(browser: Browser, played: S
         expect(hung).to_contain_text("ended by time")
 
 
-def test_tokens_that_were_read_are_apart_and_have_neither_logprob_nor_advantage(
-    browser: Browser, played: Shown
-) -> None:
+def test_context_tokens_are_set_apart_and_have_no_logprob_or_advantage(browser: Browser, played: Shown) -> None:
     with opened(browser, f"{played.url}/#/rollouts/3/0") as page:
         turn = page.locator("article.rollout").first.locator(".conversation > li").nth(4)
         turn.locator("summary").click()

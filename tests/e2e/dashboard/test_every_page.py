@@ -38,7 +38,7 @@ TEXTS = """() => {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_it_loads_without_an_error_or_a_foreign_request_fits_and_can_be_read(
+def test_a_page_loads_without_errors_or_external_requests_and_is_readable(
     browser: Browser, shown: Shown, name: str
 ) -> None:
     path, sign = PAGES[name]
@@ -56,7 +56,7 @@ def test_it_loads_without_an_error_or_a_foreign_request_fits_and_can_be_read(
 FOCUSABLE = "a[href], button:not(:disabled), input, select, [tabindex='0']"
 
 
-def test_the_tab_key_reaches_everything_and_the_focus_is_seen(browser: Browser, shown: Shown) -> None:
+def test_the_tab_key_reaches_every_control_with_visible_focus(browser: Browser, shown: Shown) -> None:
     path, sign = PAGES["run"]
     with opened(browser, shown.url + path, viewport={"width": 1280, "height": 800}) as page:
         expect(page.locator(sign).first).to_be_visible()
@@ -124,7 +124,7 @@ def test_the_policy_forbids_inline_code_and_the_page_has_none(browser: Browser, 
     assert re.findall(r"<script(?![^>]*\bsrc=)", html) == []
 
 
-def test_colours_are_kept(browser: Browser, shown: Shown) -> None:
+def test_a_chosen_colour_scheme_is_kept(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url, color_scheme="light") as page:
         expect(page.locator(".headline")).to_be_visible()
         page.get_by_role("button", name="Colours: system").click()
@@ -135,7 +135,7 @@ def test_colours_are_kept(browser: Browser, shown: Shown) -> None:
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 26)"
 
 
-def test_the_fleet_page_says_how_weights_come_and_what_they_were_held_against(browser: Browser, shown: Shown) -> None:
+def test_the_fleet_page_shows_weight_routes_and_proofs(browser: Browser, shown: Shown) -> None:
     replica = {"id": "rollout-0", "state": "serving", "version": "1.7", "in_flight_rollouts": 1, "waiting_share": 0.0}
     replica |= {"waiting_for": "", "tokens_per_second": 5.0, "publication": "", "engine": "sglang"}
     table = "the trainer's table does not fit this server: model.layers.0.mlp.gate_up_proj.weight differ in model.path"

@@ -121,7 +121,7 @@ def test_the_fleet_page_shows_replicas_and_publications(browser: Browser, url: s
         expect(page.locator(".members li").first).to_contain_text("proven")
 
 
-def test_the_rollouts_page_shows_what_was_trained_just_now(browser: Browser, url: str) -> None:
+def test_the_rollouts_page_shows_the_newest_trained_groups(browser: Browser, url: str) -> None:
     with opened(browser, f"{url}/#/rollouts") as page:
         expect(page.locator(".row-link").first).to_be_visible(timeout=SLOW_MS)
         page.get_by_role("button", name=re.compile("more steps?: show")).click(timeout=SLOW_MS)

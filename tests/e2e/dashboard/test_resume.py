@@ -27,7 +27,7 @@ def steps_drawn(page: Page) -> None:
     expect(page.locator('figure[aria-label="Loss"] canvas')).to_be_visible()
 
 
-def test_steps_come_without_a_reload_and_after_a_restart_the_missed_ones_too(browser: Browser, alone: Shown) -> None:
+def test_new_steps_appear_without_a_reload_and_missed_ones_after_a_restart(browser: Browser, alone: Shown) -> None:
     alone.start()
     metrics = alone.run_dir / "metrics.jsonl"
     try:
@@ -52,7 +52,7 @@ def test_steps_come_without_a_reload_and_after_a_restart_the_missed_ones_too(bro
         alone.stop()
 
 
-def test_steps_that_were_trained_again_make_the_page_load_anew(browser: Browser, alone: Shown) -> None:
+def test_retrained_steps_make_the_page_reload(browser: Browser, alone: Shown) -> None:
     alone.start()
     try:
         with opened(browser, alone.url) as page:

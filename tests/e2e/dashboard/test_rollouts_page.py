@@ -48,7 +48,7 @@ def test_filters_and_order_are_in_the_address(browser: Browser, shown: Shown) ->
         expect(page.locator(".page-head")).to_contain_text("10,000 rollouts")
 
 
-def test_text_is_searched_and_nothing_found_is_said(browser: Browser, shown: Shown) -> None:
+def test_text_search_reports_when_nothing_matches(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/rollouts") as page:
         page.get_by_label("Text contains").fill("carry the")
         expect(page.locator(".completion", has_text="carry the").first).to_be_visible()
@@ -100,7 +100,7 @@ def test_a_group_stands_side_by_side_with_scores_and_every_token(browser: Browse
         page.wait_for_function(shaded, arg="")
 
 
-def test_each_token_tells_of_itself_to_mouse_and_keyboard(browser: Browser, shown: Shown) -> None:
+def test_each_token_shows_its_details_to_mouse_and_keyboard(browser: Browser, shown: Shown) -> None:
     with opened(browser, f"{shown.url}/#/rollouts/400/2499") as page:
         text = page.locator(".token-text").first
         expect(text.locator(".token").first).to_be_visible()

@@ -57,7 +57,7 @@ def slow_down(page: Page, latency_ms: int) -> None:
     session.send("Network.emulateNetworkConditions", how)
 
 
-def test_what_is_typed_stays_while_steps_come(browser: Browser, going: Shown) -> None:
+def test_typed_text_stays_while_new_steps_arrive(browser: Browser, going: Shown) -> None:
     with opened(browser, f"{going.url}/#/rollouts") as page:
         expect(page.locator(".row-link").first).to_be_visible()
         field = page.get_by_label("Text contains")
@@ -71,7 +71,7 @@ def test_what_is_typed_stays_while_steps_come(browser: Browser, going: Shown) ->
             expect(field).to_have_value("carry the first")
 
 
-def test_a_page_that_cannot_be_drawn_says_so_and_the_others_are_there(browser: Browser, shown: Shown) -> None:
+def test_a_page_that_fails_to_render_shows_an_error_and_other_pages_work(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url, allowed=["cannot be drawn"]) as page:
         page.route("**/api/fleet", lambda route: route.fulfill(json={"replicas": 5, "publications": None}))
         page.evaluate("location.hash = '#/fleet'")

@@ -21,7 +21,7 @@ def chart(page: Page, title: str) -> str:
     return page.locator(f'figure[aria-label="{title}"] .plot').get_attribute("aria-label") or ""
 
 
-def test_the_headline_says_how_the_run_stands(browser: Browser, shown: Shown) -> None:
+def test_the_headline_shows_the_state_of_the_run(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url) as page:
         headline = page.locator(".headline")
         expect(headline.locator("h2")).to_have_text("Step 400 of 400")
@@ -34,7 +34,7 @@ def test_the_headline_says_how_the_run_stands(browser: Browser, shown: Shown) ->
         expect(page.locator(".log tbody tr").first).to_contain_text("run ended")
 
 
-def test_all_charts_are_drawn_and_told_in_words(browser: Browser, shown: Shown) -> None:
+def test_all_charts_are_drawn_and_described_in_words(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url) as page:
         expect(page.locator(".chart canvas")).to_have_count(len(CHARTS))
         assert [one.text_content() for one in page.locator(".chart h3").all()] == CHARTS

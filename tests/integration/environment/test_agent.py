@@ -73,7 +73,7 @@ THINKS = [
 ]
 
 
-async def test_a_family_reads_thoughts_and_calls_and_continues_from_them(tmp_path: Path) -> None:
+async def test_a_family_parses_reasoning_and_tool_calls_and_continues_from_them(tmp_path: Path) -> None:
     program = REACT + "assert messages[1].model_extra.get('reasoning_content') == 'I add.', messages[1]\n"
     model: dict[str, Any] = {"template": QWEN3, "model": model_folder, "renderer": "qwen3"}
     model["says"] = lambda text, request: THINKS[request.turn]
@@ -110,7 +110,7 @@ for refused, error, name, value in (
 """
 
 
-async def test_a_client_gets_the_deltas_of_a_finished_turn_and_refusals_as_its_own_errors(tmp_path: Path) -> None:
+async def test_a_client_gets_a_finished_turn_as_deltas_and_rejections_as_openai_errors(tmp_path: Path) -> None:
     async with agent_stage(tmp_path, CLIENT, adds) as it:
         rollout = await play(it)
         assert (rollout.finish_reason, error_of(rollout)) == (FinishReason.STOP, "")

@@ -57,7 +57,7 @@ async def test_a_limit_ends_an_episode_which_keeps_its_reward(tmp_path: Path) ->
         assert rollout.episode.reward is not None and rollout.episode.reward.value == 0.5
 
 
-async def test_a_failed_or_late_turn_is_not_an_error_of_the_program(tmp_path: Path) -> None:
+async def test_a_failed_or_late_turn_is_not_the_programs_error(tmp_path: Path) -> None:
     def refuses(text: str, request: pb.SampleRequest) -> str:
         raise ContractError("bad_tokens", "never")
 

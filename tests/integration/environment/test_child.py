@@ -82,7 +82,7 @@ async def test_a_class_is_played_and_kept_for_the_next_episode() -> None:
             assert await one.reward([], timeout_s=LONG_S) == none
 
 
-async def test_a_class_has_methods_for_tools_and_a_reward_of_the_whole() -> None:
+async def test_a_class_provides_tools_as_methods_and_one_reward_for_the_episode() -> None:
     async with hosted(environment="games:Clerk") as one:
         begun = await reset(one, {"question": "Who is Ada?"})
         assert begun["messages"] == [{"role": "user", "content": "Who is Ada?"}]
@@ -157,7 +157,7 @@ async def test_a_malformed_answer_is_refused_by_name() -> None:
             assert words in str(caught.value)
 
 
-async def test_a_tool_that_hangs_is_killed_with_all_that_it_started() -> None:
+async def test_a_hanging_tool_is_killed_with_its_whole_process_tree() -> None:
     need_sandbox()
     async with child("hang") as one:
         await reset(one)
@@ -272,7 +272,7 @@ async def test_a_class_chooses_its_tools_as_an_episode_begins() -> None:
                 assert "there is no tool" in (await use(one, other))["messages"][0]["content"]
 
 
-async def test_few_start_at_a_time_and_one_that_is_given_back_is_used_first() -> None:
+async def test_few_children_start_at_a_time_and_a_released_one_is_reused_first() -> None:
     starting = most = 0
 
     class Slow(HostedChild):

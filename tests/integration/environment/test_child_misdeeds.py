@@ -63,7 +63,7 @@ async def played(pool: ChildPool[ChildProcess], name: str, worth: float, **task:
         return str(error)
 
 
-async def test_a_misdeed_costs_its_own_episode_at_most_says_why_and_leaves_others_theirs(mark: str) -> None:
+async def test_misbehaving_code_fails_only_its_own_episode_and_the_reason_is_given(mark: str) -> None:
     found, others = {}, {}
     async with one_slot() as pool:
         for misdeed in (*ENDS, *HARMLESS):
@@ -79,7 +79,7 @@ async def test_a_misdeed_costs_its_own_episode_at_most_says_why_and_leaves_other
     await until_async(lambda: not left_running(mark), "all processes to be gone", detail=lambda: left_running(mark))
 
 
-async def test_what_a_thread_forges_later_is_no_answer_to_the_episode_that_is_then_played(mark: str) -> None:
+async def test_a_forged_late_answer_never_counts_for_the_next_episode(mark: str) -> None:
     async with one_slot() as pool:
         assert await played(pool, "its own", WORTH, misdeed="forge_the_next") == ("its own", WORTH, WORTH)
         other = str(await played(pool, "a", 0.5, pause_s=1.0))

@@ -34,7 +34,7 @@ def says(text: str, request: pb.SampleRequest) -> str:
     return SAID[request.turn]
 
 
-async def test_a_family_plays_in_one_segment_what_the_template_breaks(tmp_path: Path) -> None:
+async def test_a_family_keeps_one_segment_where_the_template_splits_the_conversation(tmp_path: Path) -> None:
     model: dict[str, Any] = {"template": QWEN3, "model": model_folder, "renderer": "qwen3"}
     async with stage(tmp_path, says, tools=("games:add",), limits={"max_turns": 6}, **model) as it:
         rollout = await play(it, played({"prompt": "what is 12 + 34?"}))

@@ -46,7 +46,7 @@ class Hears(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         }
 
 
-async def test_the_orchestrator_is_told_what_each_episode_waits_for(tmp_path: Path) -> None:
+async def test_workers_report_what_each_episode_waits_for(tmp_path: Path) -> None:
     def says(text: str, request: rollout_pb2.SampleRequest) -> str:
         return '<tool_call>{"name": "hang", "arguments": {}}</tool_call>'
 

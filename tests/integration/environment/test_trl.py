@@ -37,7 +37,7 @@ async def content(one: Any, tool: str, **arguments: Any) -> str:
     return str(message["content"])
 
 
-async def test_the_policy_reads_what_trl_would_give_it() -> None:
+async def test_the_policy_gets_the_same_messages_and_tools_as_under_trl() -> None:
     async with of_trl("Catch", "caught", tools=("dice",)) as one:
         begun = await begin(one)
         said = {"role": "user", "content": "Catch it: ball 2, paddle 1"}
@@ -97,7 +97,9 @@ async def test_a_row_chooses_among_several_and_a_class_may_own_its_reward() -> N
         ("__name__", (), "it is no environment_factory"),
     ],
 )
-async def test_what_trl_would_refuse_is_refused_at_the_start(name: str, rewards: tuple[str, ...], words: str) -> None:
+async def test_classes_that_trl_rejects_are_rejected_at_the_start(
+    name: str, rewards: tuple[str, ...], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         async with of_trl(name, *rewards):
             pytest.fail("it was started")

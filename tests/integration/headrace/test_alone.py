@@ -45,13 +45,13 @@ def run(
     return asyncio.run(alone.run(observe)), told
 
 
-def test_a_trainer_that_a_signal_ended_is_started_again_and_ends_with_the_training(tmp_path: Path) -> None:
+def test_a_trainer_ended_by_a_signal_is_restarted_until_training_ends(tmp_path: Path) -> None:
     outcome, told = run(tmp_path, then_s=0.0)
     assert outcome == RunOutcome("finished")
     assert told == [f"trainer-node-1 exited with status {STOPPED_CODE}; it is started again (1)"]
 
 
-def test_a_run_that_an_operator_stopped_has_not_finished_and_is_not_started_again(tmp_path: Path) -> None:
+def test_a_run_stopped_by_an_operator_is_unfinished_and_is_not_restarted(tmp_path: Path) -> None:
     outcome, told = run(tmp_path, then_s=600.0, code=OPERATOR_CODE)
     assert outcome == RunOutcome("stopped", "an operator stopped the run") and told == []
 
@@ -64,7 +64,7 @@ sys.exit(1)
 """
 
 
-def test_a_process_that_never_starts_is_told_in_one_line_with_a_log_that_is_there(tmp_path: Path) -> None:
+def test_a_process_that_never_starts_is_reported_in_one_line_with_its_log(tmp_path: Path) -> None:
     argv = (sys.executable, "-c", CRASHES)
     plan = ProcessPlan(name="trainer", argv=argv, env=dict(os.environ), http_port=pick_ports(1)[0])
     outcome = asyncio.run(Alone(tmp_path, plan, budget=Budget(early_deaths=3)).run(lambda view: None))

@@ -30,7 +30,7 @@ runpy.run_module("headrace.data", run_name="__main__", alter_sys=True)
 """
 
 
-def test_data_is_prepared_without_torch_as_it_is_with_it(tmp_path: Path) -> None:
+def test_data_preparation_gives_the_same_result_without_torch(tmp_path: Path) -> None:
     model, with_torch = tmp_path / "model", tmp_path / "with torch"
     tokenizer = bpe_tokenizer(iter(["user: what is 12 + 34?"]), vocab_size=300)
     write_model(model, tokenizer, Shape(layers=1, hidden=8, context=512), seed=0)

@@ -7,7 +7,7 @@ from headrace.model.model_check import check_model
 from tests.verbs import said
 
 
-def test_every_pair_is_there_once_and_held_out_sums_are_not_trained() -> None:
+def test_every_pair_occurs_once_and_held_out_sums_are_not_trained() -> None:
     training, held_out = exercises(seed=0, held_out=100)
     assert len(held_out) == 100 and len({one.prompt for one in training + held_out}) == 8100
     assert all(sum(map(int, one.prompt[:-1].split("+"))) == int(one.answer) for one in training[:50])

@@ -12,7 +12,7 @@ SLOW = "import pathlib, time; pathlib.Path(__file__).with_name('importing').touc
 ROOT = Path(__file__).parents[3]
 
 
-def test_it_ends_with_130_and_one_line(tmp_path: Path) -> None:
+def test_an_interrupted_run_exits_with_130_and_one_line(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text(SLOW)
     env = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-P", "-m", "headrace", "train", "run.toml"]

@@ -80,9 +80,7 @@ def children() -> list[psutil.Process]:
     return [one for one in living if {"service", "headrace.supervisor.fork_server"} & set(one.cmdline())]
 
 
-def test_a_forked_process_is_like_one_that_was_executed(
-    tmp_path: Path, env: dict[str, str], server: ForkServer
-) -> None:
+def test_a_forked_process_behaves_like_an_executed_one(tmp_path: Path, env: dict[str, str], server: ForkServer) -> None:
     notices: list[str] = []
 
     async def live() -> tuple[int, int]:
@@ -209,7 +207,7 @@ def test_a_job_returns_its_output_its_error_and_its_deadline(env: dict[str, str]
     assert len(children()) == 1, "only the server"
 
 
-def test_the_death_of_the_supervisor_leaves_neither_server_nor_process(tmp_path: Path, env: dict[str, str]) -> None:
+def test_when_the_supervisor_dies_the_fork_server_and_its_processes_end(tmp_path: Path, env: dict[str, str]) -> None:
     script = """
 import asyncio, os, sys
 from headrace.supervisor.fork_server.client import ForkServer

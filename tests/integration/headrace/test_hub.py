@@ -59,7 +59,7 @@ def test_a_model_of_the_hub_is_fetched_and_pinned(hub: Hub, tmp_path: Path) -> N
     assert keys == {"model.revision": ("", commit)}
 
 
-def test_what_the_hub_refuses_is_said(hub: Hub, tmp_path: Path) -> None:
+def test_rejections_by_the_hub_are_reported(hub: Hub, tmp_path: Path) -> None:
     hub.put(NAME, model(tmp_path / "v1"), "main")
     with pytest.raises(ConfigError, match=r"no such folder, and no model 'owner/other' on the Hub .* set HF_TOKEN"):
         prepared(tmp_path, hub, name="owner/other")
@@ -71,7 +71,7 @@ def test_what_the_hub_refuses_is_said(hub: Hub, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_there_is_no_id(hub: Hub, tmp_path: Path) -> None:
+def test_an_existing_folder_takes_precedence_over_a_hub_id(hub: Hub, tmp_path: Path) -> None:
     model(tmp_path / "owner" / "tiny-1.5")
     assert prepared(tmp_path, hub).config.model.path == tmp_path / "owner" / "tiny-1.5"
     assert hub.asked == []

@@ -17,7 +17,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Ready).serve_forever()
 """
 
 
-def test_ctrl_c_while_the_browser_opens_is_the_end_as_it_was_told(tmp_path):
+def test_ctrl_c_while_the_browser_opens_ends_the_dashboard_cleanly(tmp_path):
     port, said = free_port(), []
 
     def ready():

@@ -57,7 +57,7 @@ def test_pictures_of_one_run_and_of_several_are_written(tmp_path: Path) -> None:
     assert again[1].read_bytes() == both[1].read_bytes(), "the same numbers give the same file"
 
 
-def test_nothing_to_draw_is_told(tmp_path: Path) -> None:
+def test_plot_rejects_a_run_without_data(tmp_path: Path) -> None:
     make(tmp_path / "run", 3)
     (tmp_path / "run" / "metrics.jsonl").unlink()
     (tmp_path / "run" / "evals.jsonl").unlink()

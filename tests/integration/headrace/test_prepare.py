@@ -60,7 +60,7 @@ def test_every_service_finds_its_settings_and_no_secret_is_among_them(file: Path
     assert read_settings(TrainerSettings, folder / "config" / "trainer.json").run.id == "away"
 
 
-def test_done_again_it_goes_on_and_a_locked_key_is_refused(
+def test_a_repeated_prepare_continues_and_rejects_a_change_of_a_locked_key(
     file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = file.parent / "runs" / "away"
@@ -76,7 +76,7 @@ def test_done_again_it_goes_on_and_a_locked_key_is_refused(
     assert (folder / "config" / "trainer.json").is_file()
 
 
-def test_one_that_fails_in_the_middle_leaves_the_run_as_it_was(
+def test_a_prepare_interrupted_midway_leaves_the_run_unchanged(
     file: Path, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = file.parent / "runs" / "away"
@@ -94,7 +94,7 @@ def test_one_that_fails_in_the_middle_leaves_the_run_as_it_was(
     assert prepare(file, valkey) == 0
 
 
-def test_its_group_reads_the_run_and_a_service_has_a_folder_for_its_events(
+def test_the_group_can_read_the_run_and_confined_services_get_event_folders(
     file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_paths = RunPaths(file.parent / "runs" / "away")

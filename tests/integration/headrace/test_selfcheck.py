@@ -46,7 +46,7 @@ def test_a_step_that_the_memory_plan_finds_too_large_is_not_tried(tmp_path: Path
     assert (row.status, row.said, row.numbers) == ("not here", "needs 178 GiB", {})
 
 
-def test_without_a_gpu_the_way_out_is_named() -> None:
+def test_without_a_gpu_the_self_check_names_the_cpu_option() -> None:
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
     env.pop(gpu.ON, None)
     command = [sys.executable, "-P", "-m", "headrace", "doctor", "--gpu"]

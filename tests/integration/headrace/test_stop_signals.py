@@ -23,7 +23,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("ignored", [True, False])
-def test_what_is_ignored_from_the_start_stays_ignored(number: signal.Signals, ignored: bool) -> None:
+def test_signals_ignored_at_start_stay_ignored(number: signal.Signals, ignored: bool) -> None:
     action = signal.SIG_IGN if ignored else signal.SIG_DFL
     with subprocess.Popen(
         [sys.executable, "-c", LISTENS],

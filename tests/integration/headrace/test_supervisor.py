@@ -131,7 +131,7 @@ def test_a_failed_run_carries_the_orchestrators_reason(tmp_path: Path) -> None:
     assert (outcome.state, outcome.reason) == ("failed", "poison")
 
 
-def test_one_signal_stops_the_trainer_first_and_what_it_leaves_behind(tmp_path: Path) -> None:
+def test_one_signal_stops_the_trainer_first_and_kills_leftover_processes(tmp_path: Path) -> None:
     grandchild = tmp_path / "grandchild"
     plans = orchestra(tmp_path, reward=("--grandchild", str(grandchild)))
     sent: list[bool] = []

@@ -39,7 +39,7 @@ def test_every_image_is_pinned(name):
         assert PINNED.fullmatch(container["image"]), where
 
 
-def test_images_are_those_of_compose():
+def test_kubernetes_and_compose_use_the_same_images():
     env = dict(line.split("=", 1) for line in (ROOT / ".env").read_text().splitlines() if re.match(r"[A-Z_]+=", line))
     tag, prefix = env["IMAGE_TAG"], env["IMAGE_PREFIX"]
     used = {container["image"] for name in ALL for _, _, container, _ in containers(render(name))}

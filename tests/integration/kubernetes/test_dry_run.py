@@ -24,7 +24,7 @@ def server(kubernetes: ControlPlane) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_server_takes_every_object(server: Server, name: str) -> None:
+def test_the_api_server_accepts_every_object(server: Server, name: str) -> None:
     refusals = [said for one in render(name) if has_schema(one) for said in server.refusals(one)]
     assert not refusals, "\n".join(refusals)
 

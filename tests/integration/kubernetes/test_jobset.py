@@ -29,7 +29,7 @@ def environment(of):
 
 
 @pytest.mark.parametrize("name", WITH)
-def test_the_number_of_pods_is_said_once(name):
+def test_a_job_and_its_container_agree_on_the_number_of_pods(name):
     job = job_of(name)
     nodes = job["parallelism"]
     assert nodes == (2 if name == "cluster" else 1)
@@ -68,7 +68,7 @@ def run_prepare(tmp_path, node, rendezvous):
     )
 
 
-def test_the_others_wait_until_the_first_ones_trainer_listens(tmp_path):
+def test_other_pods_wait_until_the_trainer_of_pod_0_listens(tmp_path):
     port = free_port()
     with run_prepare(tmp_path, "1", f"127.0.0.1:{port}") as process:
         assert "waiting for the trainer of pod 0" in process.stdout.readline()

@@ -21,7 +21,7 @@ def there(name, kind):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_volumes_and_variables_come_from_what_is_there(name):
+def test_volumes_and_variables_refer_to_existing_objects(name):
     maps, secrets, claims = there(name, "ConfigMap"), there(name, "Secret"), there(name, "PersistentVolumeClaim")
     accounts = there(name, "ServiceAccount")
     certificates = {one["spec"]["secretName"] for one in there(name, "Certificate").values()}
@@ -59,7 +59,7 @@ def test_every_variable_in_a_command_is_set_and_every_one_of_ours_is_known(name)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_services_and_monitors_and_scalers_find_what_they_name(name):
+def test_services_monitors_and_scalers_match_existing_pods(name):
     labels = [template["metadata"]["labels"] for _, template in pods(render(name))]
     ports = [port for _, _, container, _ in containers(render(name)) for port in container.get("ports", ())]
     kinds = {(one["kind"], one["metadata"]["name"]) for one in render(name)}

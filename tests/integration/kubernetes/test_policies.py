@@ -38,7 +38,7 @@ NODES = {
 """What comes with a trainer of several pods: all others than the first talk to each other and are scraped, no more."""
 
 
-def test_the_edges_are_those_of_the_design():
+def test_network_policies_allow_exactly_the_designed_edges():
     assert policy_edges("cpu") == EDGES
 
 
@@ -48,11 +48,11 @@ def test_the_component_environment_adds_the_edges_of_episodes_and_no_others():
     assert {edge for edge in ingress if edge[0] != PROMETHEUS} == egress
 
 
-def test_what_one_side_allows_the_other_allows():
+def test_every_egress_rule_has_a_matching_ingress_rule():
     ingress, egress = one_sided("cpu")
     assert {edge for edge in ingress if edge[0] != PROMETHEUS} == egress
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_everything_else_is_denied(name):
+def test_network_traffic_is_denied_by_default(name):
     assert denied_by_default(name)

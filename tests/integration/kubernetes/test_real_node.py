@@ -106,7 +106,7 @@ def test_the_policies_open_the_edges_of_the_design_and_no_others(run: Scenario) 
     assert denied_packets() > before
 
 
-def test_an_operators_act_needs_the_token_that_the_documented_command_reads(run: Scenario) -> None:
+def test_an_operator_action_needs_the_token_read_by_the_documented_command(run: Scenario) -> None:
     page = (ROOT / "docs/access.md").read_text()
     (read,) = re.findall(r"^kubectl -n headrace (exec orchestrator-0 .* cat .*)$", page, re.M)
     token = run.kubectl(*read.split()).strip()

@@ -63,7 +63,7 @@ def secrets_of(spec: Manifest) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_pod_has_the_secrets_of_its_own_role_and_no_other(name: str) -> None:
+def test_a_pod_holds_only_the_secrets_of_its_own_role(name: str) -> None:
     for where, template in pods(render(name)):
         component = template["metadata"]["labels"][COMPONENT]
         wanted = {f"tls-{component}", f"token-{component}", "broker-url"} if component in SERVICES else set()
@@ -117,7 +117,7 @@ def test_no_port_of_grpc_or_the_broker_is_in_plain_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_runs_code_of_others_writes_to_its_event_logs_alone(name: str) -> None:
+def test_services_that_run_user_code_can_write_only_their_event_logs(name: str) -> None:
     seen = set()
     for where, _, container, _ in containers(render(name)):
         service = container["name"]
@@ -152,7 +152,7 @@ def test_no_service_starts_with_the_secrets_of_the_base(role: Role, tmp_path: Pa
         read_token(unpacked(manifests, "user-tokens", tmp_path / "user") / Role.OPERATOR)
 
 
-def test_the_script_makes_what_services_and_peers_accept(over_tls: Path, tmp_path: Path) -> None:
+def test_the_script_makes_tokens_and_certificates_that_peers_accept(over_tls: Path, tmp_path: Path) -> None:
     manifests, made = kustomize(over_tls), over_tls / "secrets"
     user = unpacked(manifests, "user-tokens", tmp_path / "user")
     assert {path.name for path in user.iterdir()} == PEOPLE
@@ -180,7 +180,7 @@ def test_the_script_makes_what_services_and_peers_accept(over_tls: Path, tmp_pat
     assert (made / ".gitignore").read_text() == "*\n"
 
 
-def test_the_script_keeps_what_is_there_and_makes_a_removed_token_anew(tmp_path: Path) -> None:
+def test_the_script_keeps_existing_secrets_and_recreates_a_removed_token(tmp_path: Path) -> None:
     folder = tmp_path / "secrets"
     make_secrets(folder, "--tls")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -205,7 +205,7 @@ def test_new_certificates_change_their_secrets_and_no_pod(over_tls: Path) -> Non
 
 
 @pytest.mark.parametrize("options", [("--tls", "demo"), ("--certs",), ("--tls", "--cert-manger"), ("--tls", "")])
-def test_the_script_refuses_what_it_does_not_know(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_the_script_rejects_unknown_options(tmp_path: Path, options: tuple[str, ...]) -> None:
     done = attempt_secrets(tmp_path / "secrets", *options)
     assert done.returncode == 2 and "usage: " in done.stderr and not (tmp_path / "secrets").exists()
 
@@ -216,7 +216,7 @@ def test_without_the_command_the_script_names_the_package(tmp_path: Path) -> Non
     assert not (tmp_path / "secrets").exists()
 
 
-def test_cert_manager_makes_what_pods_mount_and_names_roles(tmp_path: Path) -> None:
+def test_cert_manager_issues_the_mounted_certificates_with_role_names(tmp_path: Path) -> None:
     make_secrets(tmp_path / "my-run/secrets", "--tls", "--cert-manager")
     assert not (tmp_path / "my-run/secrets/certs").exists()
     manifests = kustomize(overlay(tmp_path / "my-run", "cluster", "mutual-tls", "cert-manager"))

@@ -34,7 +34,7 @@ def test_labels_in_matchers_exist() -> None:
             assert set(re.findall(r"(\w+)\s*[=!]", re.sub(r'"[^"]*"', "", matchers))) <= labels[name], where
 
 
-def test_provisioning_names_what_the_dashboards_use() -> None:
+def test_grafana_provisioning_matches_the_dashboards() -> None:
     source = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"][0]
     provider = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/headrace.yml").read_text())["providers"][0]
     assert source["uid"] == "prometheus" and provider["options"]["path"] == "/etc/grafana/dashboards"

@@ -59,7 +59,7 @@ def answers(page: Page) -> list[str | None]:
     return [page.locator(f"#{side} .text").text_content() for side in ("left", "right")]
 
 
-def test_one_hand_on_the_keyboard_judges_skips_and_ties(browser: Browser, served: Served) -> None:
+def test_keyboard_shortcuts_judge_skip_and_tie(browser: Browser, served: Served) -> None:
     write_run(served.run_dir)
     served.start()
     with opened(browser, served, "ann") as page:
@@ -92,7 +92,7 @@ def test_a_kill_loses_no_vote_and_the_page_goes_on_by_itself(browser: Browser, s
     assert len((served.run_dir / "annotations" / "pairs.jsonl").read_text().splitlines()) == 2
 
 
-def test_what_a_model_wrote_stays_text(browser: Browser, served: Served) -> None:
+def test_model_output_is_shown_as_text_not_markup(browser: Browser, served: Served) -> None:
     write_step(served.run_dir, 1, [HOSTILE[:2], HOSTILE[2:]])
     write_prompts(served.run_dir, {"s0": [{"role": "user", "content": HOSTILE[0]}], "s1": None})
     served.start()

@@ -36,7 +36,7 @@ def annotating(run_dir: Path, *arguments: str, verb: str = "annotate") -> Iterat
             process.kill()
 
 
-def test_it_tells_the_url_keeps_votes_and_ends_with_ctrl_c(tmp_path: Path, served: Served) -> None:
+def test_annotate_prints_its_url_keeps_votes_and_ends_with_ctrl_c(tmp_path: Path, served: Served) -> None:
     write_run(tmp_path)
     remove_tokens(RunPaths(tmp_path).tokens)
     with annotating(tmp_path) as process:

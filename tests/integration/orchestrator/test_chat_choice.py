@@ -111,7 +111,7 @@ async def ask(http: httpx.AsyncClient, **more: Any) -> httpx.Response:
     return await http.post("/v1/chat/completions", json={**ASKED, **more})
 
 
-async def test_the_one_with_the_least_to_do_answers_and_a_drained_one_does_not(orchestrator: Orchestrator) -> None:
+async def test_the_least_loaded_replica_answers_and_a_drained_one_does_not(orchestrator: Orchestrator) -> None:
     busy, idle = Replica("rollout-0"), Replica("rollout-1")
     await orchestrator.join(busy, groups=5)
     await orchestrator.join(idle, groups=1)
@@ -123,7 +123,7 @@ async def test_the_one_with_the_least_to_do_answers_and_a_drained_one_does_not(o
         assert (await ask(http)).json()["headrace"]["replica"] == "rollout-1"
 
 
-async def test_another_one_is_asked_when_one_is_full_or_gone(orchestrator: Orchestrator) -> None:
+async def test_a_chat_moves_to_another_replica_when_one_is_full_or_gone(orchestrator: Orchestrator) -> None:
     full = Replica("rollout-0", texts=[], refusal=pb.ChatRefusal.KIND_BUSY)
     free = Replica("rollout-1")
     await orchestrator.join(full)
@@ -142,7 +142,9 @@ async def test_another_one_is_asked_when_one_is_full_or_gone(orchestrator: Orche
         (pb.ChatRefusal.KIND_BAD_REQUEST, 400, None),
     ],
 )
-async def test_a_refusal_has_its_status(orchestrator: Orchestrator, kind: int, status: int, retry: str | None) -> None:
+async def test_each_refusal_has_its_http_status(
+    orchestrator: Orchestrator, kind: int, status: int, retry: str | None
+) -> None:
     await orchestrator.join(Replica("rollout-0", texts=[], refusal=kind))
     async with await orchestrator.open() as http:
         for stream in (False, True):
@@ -151,7 +153,7 @@ async def test_a_refusal_has_its_status(orchestrator: Orchestrator, kind: int, s
             assert refused.json()["error"]["message"] == "rollout-0 says no"
 
 
-async def test_one_that_begins_to_serve_in_time_answers(orchestrator: Orchestrator) -> None:
+async def test_a_replica_that_starts_serving_within_the_wait_answers(orchestrator: Orchestrator) -> None:
     late = Replica("rollout-0")
     await orchestrator.join(late, state=orchestrator_pb2.REPLICA_STATE_PENDING_WEIGHTS)
     async with await orchestrator.open() as http:
@@ -161,7 +163,7 @@ async def test_one_that_begins_to_serve_in_time_answers(orchestrator: Orchestrat
         assert (await ask(http)).status_code == 200
 
 
-async def test_an_asker_who_goes_away_frees_the_replica_and_the_place(orchestrator: Orchestrator) -> None:
+async def test_a_disconnected_client_frees_its_replica_and_place(orchestrator: Orchestrator) -> None:
     replica = Replica("rollout-0", hangs=True)
     await orchestrator.join(replica)
     async with await orchestrator.open() as http:

@@ -10,7 +10,7 @@ from tests.e2e.dashboard.shown import Shown
 from tests.http_tokens import bearer_of
 
 
-def test_clients_that_listen_or_have_stopped_reading_do_not_delay_the_end(tmp_path: Path) -> None:
+def test_connected_or_stalled_clients_do_not_delay_shutdown(tmp_path: Path) -> None:
     shown = Shown(write_run(tmp_path / "run", steps=50, rollouts=0))
     shown.start()
     try:

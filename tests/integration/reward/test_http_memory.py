@@ -77,7 +77,7 @@ def post(service: Service, path: str, *, chunked: bool) -> tuple[int, str | None
     return answer.status, answer.getheader("Retry-After")
 
 
-def test_eight_large_batches_at_a_time_cost_what_two_do(service: Service) -> None:
+def test_eight_large_batches_at_once_use_no_more_memory_than_two(service: Service) -> None:
     before = service.peak_mib
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # One half declares its length; each of the other half needs room for the longest body.

@@ -209,7 +209,7 @@ ReplicaMachine.TestCase.settings = settings(max_examples=20, stateful_step_count
 test_any_history_leaves_the_last_committed_version_or_none = ReplicaMachine.TestCase
 
 
-def test_a_second_verification_does_not_hide_what_the_first_has_installed() -> None:
+def test_a_second_verification_does_not_hide_weights_that_the_first_installed() -> None:
     history = ReplicaMachine()
     history.begin()
     try:

@@ -13,7 +13,7 @@ from tests.waiting import until_async
 FOREIGN = message_pb2.PolicyVersion(incarnation=9, version=1007)
 
 
-async def test_disowned_weights_are_served_no_more_and_the_real_ones_are_taken(tmp_path: Path) -> None:
+async def test_a_replica_stops_serving_disowned_weights_and_installs_the_published_ones(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         await world.publish(1007, incarnation=9)
         assert await world.state() == ("SERVING", 1007)

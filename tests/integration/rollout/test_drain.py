@@ -44,7 +44,7 @@ def counted(world: World) -> tuple[int, float]:
     return len(registry.alive(now)), registry.share("other", now)
 
 
-async def test_a_drained_replica_finishes_what_it_has_and_takes_nothing_more(tmp_path: Path) -> None:
+async def test_a_drained_replica_finishes_its_groups_and_takes_no_more(tmp_path: Path) -> None:
     async with served(tmp_path) as (world, port):
         await world.begin(0, 9, max_tokens=60)
         for index in range(1, 6):

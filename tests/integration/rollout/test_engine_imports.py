@@ -16,7 +16,7 @@ engine.close(10)
 """
 
 
-def test_an_engine_starts_without_what_only_training_needs(tmp_path: Path) -> None:
+def test_an_engine_starts_without_importing_training_libraries(tmp_path: Path) -> None:
     folder = save_folder(make_model(), tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", CHILD, folder], capture_output=True, text=True, timeout=120, check=True

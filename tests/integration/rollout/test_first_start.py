@@ -86,7 +86,7 @@ async def test_the_first_request_may_take_as_long_as_a_start(tmp_path: Path, mon
         assert server.paths().count("generate") == 3
 
 
-async def test_the_server_hashes_what_it_has_loaded_before_anything_is_published(tmp_path: Path) -> None:
+async def test_the_server_hashes_its_loaded_weights_before_the_first_publication(tmp_path: Path) -> None:
     model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
     refused = {"success": False, "message": "no room"}
     for version, answer, found in (
@@ -104,7 +104,7 @@ async def test_the_server_hashes_what_it_has_loaded_before_anything_is_published
             await engine.close(5)
 
 
-async def test_who_has_yet_to_compile_holds_up_nobody_who_serves(tmp_path: Path) -> None:
+async def test_a_replica_that_still_compiles_does_not_delay_serving_replicas(tmp_path: Path) -> None:
     house = World(tmp_path, PublicationTable(verify_s=60))
     fresh, other = ScriptedReplica("fresh", first_verify_s=120.0), ScriptedReplica("other", first_verify_s=90.0)
     await house.open([fresh, other])

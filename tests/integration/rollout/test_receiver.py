@@ -15,7 +15,7 @@ from headrace.wire.weights import make_snapshot, save_weights
 from tests.rollout_models import make_model
 
 
-def test_a_transfer_that_waits_for_a_trainer_that_is_gone_does_not_hold_up_the_next(tmp_path: Path) -> None:
+def test_a_transfer_from_a_dead_trainer_does_not_delay_the_next(tmp_path: Path) -> None:
     model = make_model()
     snapshot = make_snapshot(model.named_parameters(), dtype=torch.float32, bucket_bytes=40_000)
     save_weights(tmp_path / "v1", model.named_parameters(), {})
@@ -52,7 +52,7 @@ def test_a_transfer_that_waits_for_a_trainer_that_is_gone_does_not_hold_up_the_n
     assert all(torch.equal(a, b) for a, b in zip(buckets, snapshot.buckets, strict=True))
 
 
-def test_a_transfer_that_a_later_one_has_overtaken_leaves_its_buffers_alone(tmp_path: Path) -> None:
+def test_a_superseded_transfer_does_not_touch_the_buffers_of_the_next(tmp_path: Path) -> None:
     models = [make_model(seed=seed) for seed in range(2)]
     snapshots = [make_snapshot(each.named_parameters(), dtype=torch.float32, bucket_bytes=40_000) for each in models]
     for index, model in enumerate(models):

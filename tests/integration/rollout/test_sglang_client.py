@@ -102,7 +102,7 @@ def tokens(*ids: int, kind: str = "length", version: str = "1.0") -> dict[str, A
     }
 
 
-async def test_an_update_takes_its_acts_in_order_with_the_administrators_key() -> None:
+async def test_an_update_calls_the_server_in_order_with_the_admin_key() -> None:
     async with scripted() as (script, engine):
         await publish(script, engine)
         assert script.paths() == [
@@ -284,7 +284,7 @@ async def test_checksums_of_several_ranks_keep_them_apart() -> None:
                 await engine.checksums(5)
 
 
-async def test_a_server_that_traces_is_told_whose_request_it_is() -> None:
+async def test_requests_to_a_tracing_server_carry_the_callers_trace() -> None:
     script = Script()
     http = await serve_http(script.app, "127.0.0.1", 0)
     client = SGLangClient(f"http://127.0.0.1:{http.port}")

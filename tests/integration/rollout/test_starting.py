@@ -78,7 +78,7 @@ def until_it_says(process: "subprocess.Popen[bytes]", port: int, words: str, log
         time.sleep(0.05)
 
 
-def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(tmp_path: Path, valkey: Valkey) -> None:
+def test_a_replica_answers_while_its_engine_starts_and_stops_on_request(tmp_path: Path, valkey: Valkey) -> None:
     with starting(tmp_path, valkey) as (process, port):
         until_it_says(process, port, "starting: the engine starts: sglang (", tmp_path / "log")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10) as http:
@@ -98,7 +98,7 @@ def test_it_answers_while_its_engine_starts_and_ends_when_it_is_told(tmp_path: P
         until(lambda: not server.exists())
 
 
-async def test_one_that_is_retired_before_it_has_started_takes_no_prompt() -> None:
+async def test_a_replica_retired_before_its_start_takes_no_prompt() -> None:
     class Generator:
         in_flight = 3
         retired = False

@@ -64,7 +64,7 @@ async def test_with_drop_a_group_within_the_bound_is_not_given_up(tmp_path: Path
         assert tombstones(world) == []
 
 
-async def test_a_group_that_has_ended_elsewhere_is_aborted_whatever_the_policy(tmp_path: Path) -> None:
+async def test_a_group_that_ended_elsewhere_is_aborted_under_every_staleness_policy(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         await world.publish(0)
         await world.begin(0, 30, max_tokens=LONG)

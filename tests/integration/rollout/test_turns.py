@@ -31,7 +31,7 @@ def memory(world: World) -> list[Any]:
     return [weakref.ref(cache._all), *(weakref.ref(layer.qkv) for layer in core._model.weights.layers)]
 
 
-async def test_asleep_the_engine_holds_neither_weights_nor_cache_and_wakes_bit_equal(tmp_path: Path) -> None:
+async def test_a_sleeping_engine_holds_no_weights_or_cache_and_wakes_bit_equal(tmp_path: Path) -> None:
     async with replica(tmp_path, gpu_sharing="turns", deterministic=True) as world:
         await world.publish(0)
         await world.issue(0)
@@ -59,7 +59,7 @@ async def test_asleep_the_engine_holds_neither_weights_nor_cache_and_wakes_bit_e
     assert told[:4] == ["weights_committed", "group_generated", "engine_asleep", "engine_awake"]
 
 
-async def test_what_is_generated_when_it_falls_asleep_is_handed_back_and_made_after_it(tmp_path: Path) -> None:
+async def test_groups_running_at_sleep_are_handed_back_and_generated_after_waking(tmp_path: Path) -> None:
     async with replica(tmp_path, gpu_sharing="turns") as world:
         await world.publish(0)
         await world.begin(0, 9, max_tokens=60)
@@ -73,7 +73,7 @@ async def test_what_is_generated_when_it_falls_asleep_is_handed_back_and_made_af
         assert {span.version.version for rollout in group.rollouts for span in rollout.spans} == {1}
 
 
-async def test_a_trainer_that_has_the_gpu_keeps_it_and_is_named(tmp_path: Path) -> None:
+async def test_a_waking_replica_names_the_trainer_that_holds_the_gpu(tmp_path: Path) -> None:
     async with replica(tmp_path, gpu_sharing="turns") as world:
         await world.publish(0)
         await sleep(world)
@@ -113,7 +113,7 @@ async def test_an_engine_that_finds_no_room_sleeps_on_until_the_next_publication
         assert await world.state() == ("SERVING", 2)
 
 
-async def test_in_a_publication_it_does_not_sleep(tmp_path: Path) -> None:
+async def test_a_replica_does_not_sleep_during_a_publication(tmp_path: Path) -> None:
     async with replica(tmp_path, gpu_sharing="turns") as world:
         await world.publish(0)
         snapshot = take(world.model)
@@ -124,7 +124,7 @@ async def test_in_a_publication_it_does_not_sleep(tmp_path: Path) -> None:
         assert (await sleep(world)).asleep
 
 
-async def test_a_chat_waits_for_no_sleeper(tmp_path: Path) -> None:
+async def test_a_chat_never_waits_for_a_sleeping_replica(tmp_path: Path) -> None:
     async with replica(tmp_path, gpu_sharing="turns") as world:
         await world.publish(0)
         await sleep(world)

@@ -215,7 +215,7 @@ async def test_more_rollouts_than_places_take_turns_and_leave_one_for_the_canary
         assert sum(len(each.token_ids) for group in await asyncio.gather(*groups) for each in group) == 5 * 3 * 30
 
 
-async def test_what_would_end_the_server_is_refused_before_it_gets_there(server: Server, tmp_path: Path) -> None:
+async def test_requests_that_would_crash_the_server_are_rejected_first(server: Server, tmp_path: Path) -> None:
     async with engine_of(attached(server, tmp_path)) as engine:
         await Trainer().publish(engine, make_model(), 0)
         for prompt, changes, code in (

@@ -20,7 +20,7 @@ SIZES = [0, 1, 2, 3, 4, 5, 1022, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 
 """Small: the interpreter takes a second a tile."""
 
 
-def test_the_hashes_are_those_of_sglangs_own_kernel(tmp_path: Path) -> None:
+def test_hashes_equal_those_from_sglangs_own_kernel(tmp_path: Path) -> None:
     python = sglang_venv() / "bin" / "python"
     torch.manual_seed(0)
     tensors = {f"{size}.bin": torch.randint(0, 256, (size,), dtype=torch.uint8) for size in SIZES}

@@ -68,7 +68,7 @@ async def test_a_launched_server_keeps_its_keys_to_itself_and_its_death_ends_the
         await engine.close(5)
 
 
-async def test_a_float32_head_is_that_of_the_trainer(tmp_path: Path) -> None:
+async def test_a_float32_head_gives_the_trainers_logprobs(tmp_path: Path) -> None:
     model = make_silent_model(max_position_embeddings=4096)
     folder = save_folder(model, tmp_path / "model")
     settings = sglang_settings(folder, tmp_path, {"venv": sglang_venv()})

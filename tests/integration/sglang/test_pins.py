@@ -10,7 +10,7 @@ from tests.sglang import ROOT, sglang_venv
 pytestmark = pytest.mark.sglang
 
 
-def test_the_table_is_what_the_installed_sglang_asks_for() -> None:
+def test_the_pin_table_matches_the_requirements_of_the_installed_sglang() -> None:
     pins = tomllib.loads((ROOT / "deploy" / "gpu" / "pins.toml").read_text())["sglang"]
     (file,) = (sglang_venv() / "lib").glob("python*/site-packages/sglang-*.dist-info/METADATA")
     found = HeaderParser().parsestr(file.read_text())

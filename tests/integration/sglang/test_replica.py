@@ -114,7 +114,7 @@ async def test_prompts_become_verified_rollouts_of_one_version_after_the_other(s
         assert await world.state() == ("SERVING", 1)
 
 
-async def test_a_server_that_says_yes_and_keeps_its_old_weights_is_quarantined(server: Server, tmp_path: Path) -> None:
+async def test_a_server_that_falsely_confirms_an_update_is_quarantined(server: Server, tmp_path: Path) -> None:
     async with replica(server, tmp_path) as world:
         await world.publish(0)
         world.model = make_model(seed=30)

@@ -69,7 +69,7 @@ class Bench:
         return [(r.group_index, r.reason) for r in records if isinstance(r, DroppedRecord)]
 
 
-async def test_groups_stay_unacked_until_the_journal_has_them(tmp_path):
+async def test_groups_stay_unacked_until_they_are_journaled(tmp_path):
     async with Bench(tmp_path) as bench:
         bench.put(entry(1), entry(0))
         await bench.settled(pending=2)

@@ -92,7 +92,7 @@ def test_payloads_reach_back_to_the_oldest_checkpoint_kept_and_no_further(undist
     assert payloads == ["000001-00000005.batch", "000001-00000006.batch"]
 
 
-def test_fenced_it_ends_at_once_and_writes_no_more(tmp_path):
+def test_a_fenced_trainer_ends_at_once_and_writes_nothing_more(tmp_path):
     settings = settings_for(tmp_path, steps=50, checkpoint_every=1000)
     assert live(settings, fence_at=2) == FENCED_EXIT
     steps = [step for step, _ in trained(settings)]
@@ -111,14 +111,14 @@ def test_without_a_batch_it_fails_with_a_diagnosis_and_time_without_a_replica_do
     assert "a batch for step 1: 3 groups are ready, the lowest that have not come are 3, 4" in text
 
 
-def test_over_disk_each_version_is_a_folder_and_old_ones_go(tmp_path):
+def test_over_disk_each_version_is_a_folder_and_old_ones_are_removed(tmp_path):
     settings = settings_for(tmp_path, steps=3, publish="disk")
     assert live(settings) == 0
     assert sorted(path.name for path in (settings.run_dir / "weights").iterdir()) == ["v000002", "v000003"]
     assert read_metadata(settings.run_dir / "weights" / "v000003")["version"] == "3"
 
 
-def test_while_the_orchestrator_is_away_it_can_be_stopped_or_gives_up_with_a_reason(tmp_path):
+def test_a_trainer_without_an_orchestrator_can_be_stopped_or_gives_up_with_a_reason(tmp_path):
     assert live(settings_for(tmp_path), stop_at=0, absent=True) == 0
     assert live(settings_for(tmp_path, orchestrator_timeout_s=0.5), absent=True) == 1
     assert "the orchestrator to register the trainer" in (tmp_path / "trainer.log").read_text()

@@ -63,11 +63,11 @@ def world(models):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_loaded_by_shards_is_what_from_pretrained_gives(world, case):
+def test_sharded_loading_equals_from_pretrained(world, case):
     folder, _, said = world
     assert all((folder / f"{case} {rank}").exists() for rank in range(2)), said[-6000:]
 
 
-def test_the_ranks_end_well(world):
+def test_all_ranks_exit_cleanly(world):
     _, code, said = world
     assert code == 0, said[-6000:]

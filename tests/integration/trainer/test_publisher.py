@@ -105,7 +105,7 @@ async def test_a_disk_copy_is_a_model_folder_with_the_published_tensors(tmp_path
     assert (tmp_path / "weights" / "v000003" / "model.safetensors").stat().st_mtime_ns == written
 
 
-async def test_checksums_are_those_of_the_fused_parameters(tmp_path):
+async def test_checksums_cover_the_fused_parameters(tmp_path):
     used, sender = backend(), publisher(tmp_path)
     sender.hold(used, 3)
     found = await sender.checksums(3, "sglang-sha256")

@@ -70,7 +70,7 @@ OWN = {"10.0.0.4", "10.9.0.7", "127.0.0.1", "127.0.1.1", "172.16.0.2"}
         ("node0", "node0", ""),
     ],
 )
-def test_the_store_listens_where_the_others_look_for_it(
+def test_the_store_listens_at_the_address_that_other_ranks_connect_to(
     monkeypatch: pytest.MonkeyPatch, host: str, announce: str, expected: str
 ) -> None:
     def resolve(name: str) -> str:

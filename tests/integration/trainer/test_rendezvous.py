@@ -55,7 +55,7 @@ def test_a_machine_has_ranks_in_a_row_and_devices_from_the_first_on():
         ({"trainer": TWO | {"rendezvous": ""}}, "needs HEADRACE_RENDEZVOUS"),
     ],
 )
-def test_a_machine_that_there_is_not_or_that_nobody_finds_is_refused(settings, words):
+def test_a_node_out_of_range_or_without_a_reachable_rendezvous_is_rejected(settings, words):
     with pytest.raises(ConfigError, match=words):
         settle_place(TrainerSettings.model_validate(settings))
 
@@ -69,7 +69,7 @@ def test_a_machine_that_there_is_not_or_that_nobody_finds_is_refused(settings, w
         ({"rendezvous": "here:65536"}, "from 1 to 65535"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_with_the_way_out(trainer, words):
+def test_impossible_node_settings_are_rejected_with_a_fix(trainer, words):
     with pytest.raises(ValidationError, match=words):
         TrainerSettings.model_validate({"trainer": trainer})
 
@@ -79,7 +79,7 @@ def test_an_address_of_either_kind_is_split():
     assert split_address("[fd00::4]:29500") == ("fd00::4", 29500)
 
 
-def test_of_an_announced_address_that_this_machine_has_not_the_interface_towards_machine_0_is_taken(monkeypatch):
+def test_a_foreign_announced_address_selects_the_interface_towards_machine_0(monkeypatch):
     chosen = {}
     monkeypatch.setattr(launches, "set_default", chosen.__setitem__)
     options = LaunchOptions(device=torch.device("cpu"), timeout_s=1.0, announce="203.0.113.9")
@@ -109,7 +109,7 @@ def met():
     return found["store"], port, life
 
 
-def test_machines_meet_and_one_that_comes_again_ends_that_life(met):
+def test_machines_rendezvous_and_a_returning_one_ends_the_current_life(met):
     store, port, life = met
     assert store.get("life").decode() == life
     store.set(beat_key(2), "17")
@@ -120,7 +120,7 @@ def test_machines_meet_and_one_that_comes_again_ends_that_life(met):
         attend(port, ranks=6)
 
 
-def test_a_second_process_of_a_machine_that_lives_is_refused_and_ends_nobody(met):
+def test_a_second_process_of_a_live_machine_is_rejected_and_disturbs_no_rank(met):
     store, port, _ = met
     ended = threading.Event()
 
@@ -141,14 +141,14 @@ def test_a_second_process_of_a_machine_that_lives_is_refused_and_ends_nobody(met
     assert not store.check([OVER])
 
 
-def test_a_port_that_is_held_is_named_with_the_way_out():
+def test_a_port_in_use_is_named_with_a_fix():
     with socket.create_server(("0.0.0.0", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(TransientError, match=rf"waited 1 s for port {port} of trainer.rendezvous, .* another port"):
             open_rendezvous(place(0), port, WaitPolicy(1.0))
 
 
-def test_a_meeting_ends_in_time_and_when_it_is_given_up():
+def test_a_rendezvous_ends_at_its_deadline_or_when_cancelled():
     with pytest.raises(TransientError, match="for node 1, node 2 of 3 to come"):
         open_rendezvous(place(0, nodes=3, ranks=3), free_port(), WaitPolicy(0.5))
     with pytest.raises(StoppedError, match="asked to stop while it waited for node 0"):
@@ -189,7 +189,7 @@ def life(monkeypatch):
     return every, stops, beat
 
 
-def test_a_rank_that_is_silent_for_too_long_ends_all_by_its_name(life):
+def test_a_rank_that_is_silent_too_long_ends_the_run_and_is_named(life):
     _, _, beat = life
     beat(1, 2, 3, 0)
     for _ in range(8):
@@ -201,7 +201,7 @@ def test_a_rank_that_is_silent_for_too_long_ends_all_by_its_name(life):
             beat(rank)
 
 
-def test_a_failed_collective_names_who_is_silent_much_sooner(life):
+def test_a_failed_collective_names_the_silent_rank_much_sooner(life):
     every, _, beat = life
     beat(1, 2, 3, 0)
     every[1].failed(TransientError("the sum failed"))
@@ -209,7 +209,7 @@ def test_a_failed_collective_names_who_is_silent_much_sooner(life):
         [beat(1, 3, 0) for _ in range(6)]
 
 
-def test_an_error_that_no_other_try_cures_ends_all_with_its_code(life):
+def test_a_permanent_error_ends_every_rank_with_its_exit_code(life):
     every, _, beat = life
     with structlog.testing.capture_logs() as lines:
         every[2].failed(ConfigError("no such model"))
@@ -220,7 +220,7 @@ def test_an_error_that_no_other_try_cures_ends_all_with_its_code(life):
         beat(0)
 
 
-def test_a_heartbeat_that_fails_ends_its_process_by_name(life):
+def test_a_failed_heartbeat_ends_its_process_and_is_named(life):
     every, _, _ = life
 
     def no_store():
@@ -231,7 +231,7 @@ def test_a_heartbeat_that_fails_ends_its_process_by_name(life):
         every[2]._beat()
 
 
-def test_a_signal_on_any_machine_is_one_for_the_leader(life):
+def test_a_signal_on_any_machine_reaches_the_leader(life):
     _, stops, beat = life
     stops[2].receive()
     beat(2, 0)

@@ -45,7 +45,7 @@ async def move(clock: MovedClock, broker: RedisBroker, seconds: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_what_a_dead_consumer_held_when_the_clock_was_set_back_is_taken_after_the_lease(
+async def test_a_dead_consumers_entries_are_reclaimed_in_time_after_a_clock_set_back(
     server: Valkey, clock: MovedClock
 ) -> None:
     broker = RedisBroker(server.url, "test")
@@ -60,7 +60,7 @@ async def test_what_a_dead_consumer_held_when_the_clock_was_set_back_is_taken_af
 
 
 @pytest.mark.parametrize("seconds", [-HOUR_S, HOUR_S])
-async def test_a_consumer_that_renews_keeps_what_it_has_while_the_clock_is_moved(
+async def test_a_renewing_consumer_keeps_its_entries_while_the_clock_moves(
     server: Valkey, clock: MovedClock, seconds: int
 ) -> None:
     broker = RedisBroker(server.url, "test")
@@ -83,7 +83,7 @@ async def test_a_consumer_that_renews_keeps_what_it_has_while_the_clock_is_moved
     await broker.close()
 
 
-async def test_entries_added_behind_a_clock_that_was_set_back_come_in_order(server: Valkey, clock: MovedClock) -> None:
+async def test_entries_keep_their_order_when_the_clock_is_set_back(server: Valkey, clock: MovedClock) -> None:
     broker = RedisBroker(server.url, "test")
     await broker.add(StreamName.ROLLOUTS, b"one")
     await move(clock, broker, -HOUR_S)

@@ -68,7 +68,7 @@ async def test_connections_leave_a_server_that_takes_no_more_writes(watched: Wat
     await broker.close()
 
 
-async def test_sentinels_that_are_away_or_know_no_such_server_are_named_at_the_deadline(watched: Watched) -> None:
+async def test_unreachable_sentinels_and_unknown_masters_are_reported_at_the_deadline(watched: Watched) -> None:
     for url in (f"redis+sentinel://127.0.0.1:{free_port()}/the-broker", watched.url.replace("the-broker", "another")):
         broker = RedisBroker(url, "r", retry_deadline_s=1)
         with pytest.raises(TransientError, match="No master found for"):

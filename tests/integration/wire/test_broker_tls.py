@@ -61,7 +61,7 @@ async def refusal(url: str) -> str:
         await broker.close()
 
 
-async def test_groups_go_over_tls_with_an_authority_and_a_certificate_of_ones_own(encrypted: Encrypted) -> None:
+async def test_groups_travel_over_tls_with_a_private_authority_and_a_client_certificate(encrypted: Encrypted) -> None:
     broker = RedisBroker(encrypted.url(), "r", retry_deadline_s=10)
     await broker.check(10)
     consumer = broker.consumer(StreamName.PROMPTS, "one", lease_s=30)
@@ -102,7 +102,7 @@ async def test_a_broker_without_tls_has_no_certificate(tmp_path: Path) -> None:
     server.stop()
 
 
-async def test_a_server_that_is_not_proven_is_not_used(encrypted: Encrypted, tmp_path: Path) -> None:
+async def test_a_server_with_an_unverified_certificate_is_not_used(encrypted: Encrypted, tmp_path: Path) -> None:
     plain = encrypted.url().partition("?")[0]
     assert "CERTIFICATE_VERIFY_FAILED" in await refusal(plain)
     other = certificates(tmp_path / "other")
@@ -111,7 +111,7 @@ async def test_a_server_that_is_not_proven_is_not_used(encrypted: Encrypted, tmp
     assert "Hostname mismatch" in await refusal(encrypted.url(host="localhost"))
 
 
-async def test_the_server_refuses_whoever_shows_no_certificate(encrypted: Encrypted) -> None:
+async def test_the_server_rejects_clients_without_a_certificate(encrypted: Encrypted) -> None:
     await refusal(encrypted.url().partition("&")[0])
     await refusal(encrypted.url().partition("?")[0].replace("rediss", "redis"))
 

@@ -99,7 +99,7 @@ def test_an_aborted_group_refuses_to_send() -> None:
     del store
 
 
-def test_a_sealed_store_takes_no_stranger_and_its_members_go_on() -> None:
+def test_a_sealed_store_rejects_strangers_and_its_members_continue() -> None:
     store, port = open_store("127.0.0.1")
     peers = start("sealed", port, 2)
     group = CollectiveGroup.join("sealed", "gloo", "127.0.0.1", port, 0, 2, _JOIN_S)
@@ -119,7 +119,7 @@ def test_a_sealed_store_takes_no_stranger_and_its_members_go_on() -> None:
     assert store.seal() == ""
 
 
-def test_a_stranger_that_joins_first_costs_the_group_and_nothing_else() -> None:
+def test_a_stranger_that_joins_first_fails_only_that_group() -> None:
     """The worst case, one that knows the name: the member fails in time, and a new group works."""
     store, port = open_store("127.0.0.1")
     context = multiprocessing.get_context("spawn")

@@ -56,7 +56,7 @@ async def alive(port: int) -> bool:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: local", HEAD])
-async def test_what_becomes_no_request_is_cut_off(server: HttpServer, sent: bytes) -> None:
+async def test_an_incomplete_request_is_cut_off(server: HttpServer, sent: bytes) -> None:
     before = refused("slow")
     assert await heard(server.port, sent) == b""
     assert refused("slow") == before + 1
@@ -131,7 +131,7 @@ async def test_a_connection_beyond_as_many_requests_in_progress_is_closed(monkey
         HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
-async def test_what_is_no_http_is_refused_counted_and_fills_no_log(
+async def test_non_http_bytes_are_rejected_and_counted_without_filling_the_log(
     server: HttpServer, sent: bytes, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults: list[dict[str, object]] = []

@@ -55,7 +55,7 @@ async def test_effects_and_ack_are_one_transaction() -> None:
     assert sorted(ids) == list(range(10))
 
 
-async def test_no_more_entries_are_taken_than_there_is_room_for() -> None:
+async def test_a_worker_takes_no_more_entries_than_it_has_room_for() -> None:
     broker = MemoryBroker()
     for index in range(10):
         await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(index)))
@@ -216,7 +216,7 @@ async def test_a_whole_message_that_breaks_the_contract_is_poison_at_once() -> N
 
 
 @pytest.mark.parametrize(("purpose", "end"), [(Purpose.TRAIN, StreamName.SCORED), (Purpose.EVAL, StreamName.EVALUATED)])
-def test_a_tombstone_goes_where_the_group_is_awaited(purpose: Purpose, end: StreamName) -> None:
+def test_a_tombstone_goes_to_the_stream_that_awaits_the_group(purpose: Purpose, end: StreamName) -> None:
     data = encode(Message(header=builders.header(1, purpose=purpose), body=builders.prompt()))
     puts = bury_puts(data, DropReason.POISON, "x" * 9999, "test")
     assert [put.stream for put in puts] == [end, StreamName.DEAD]

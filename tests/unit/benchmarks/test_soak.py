@@ -15,7 +15,7 @@ def test_a_slope_in_noise_is_found_within_its_interval() -> None:
     assert judge("memory_mb", [(step, step / 500) for step in STEPS])[1]
 
 
-def test_what_is_open_for_a_moment_does_not_count_and_what_stays_does() -> None:
+def test_the_soak_verdict_ignores_short_peaks_and_reports_lasting_growth() -> None:
     moments = [(float(step), 30.0 + (step % 99 == 0) * (1 if step < 13000 else 3)) for step in STEPS]
     assert not judge("descriptors", moments)[1]
     assert judge("threads", [(step, value + (step >= 15000)) for step, value in moments])[1]

@@ -83,7 +83,7 @@ def made(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "state").rglob("*") if path.is_file())
 
 
-def test_a_checkout_under_umask_077_is_named_with_the_way_out_and_nothing_is_made(root: Path) -> None:
+def test_a_checkout_under_umask_077_is_reported_with_a_fix_and_nothing_is_created(root: Path) -> None:
     for name in ("deploy/prometheus", "config"):
         (root / name).chmod(0o000)
     done = run(root)
@@ -117,7 +117,7 @@ def test_an_unreadable_file_beside_the_config_is_only_a_warning(root: Path) -> N
         ("runs/cache", "/data/runs/cache", "chown -R"),
     ],
 )
-def test_a_folder_for_runs_that_cannot_be_written_to_is_named_with_uid_and_way_out(
+def test_an_unwritable_runs_folder_is_reported_with_uid_and_fix(
     root: Path, folder: str, named: str, way_out: str
 ) -> None:
     (root / folder).mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ SERVICES = parse()
 
 
 @pytest.mark.parametrize("name", [name for name in SERVICES if name.startswith("prepare")])
-def test_what_prepare_is_given_is_a_config_that_can_be_run(name: str, tmp_path: Path) -> None:
+def test_the_arguments_of_prepare_resolve_to_a_valid_config(name: str, tmp_path: Path) -> None:
     arguments = shlex.split(SERVICES[name]["command"])
     assert arguments[0] == "--demo"
     file = tmp_path / "run.toml"

@@ -32,7 +32,7 @@ def test_passwords_are_random_readable_by_the_owner_alone_and_kept(tmp_path: Pat
     assert {path.name: path.read_text() for folder in (broker, grafana) for path in folder.iterdir()} == before
 
 
-def test_a_password_of_ones_own_is_what_server_and_services_are_told(tmp_path: Path) -> None:
+def test_server_and_services_use_a_password_that_the_user_provides(tmp_path: Path) -> None:
     broker, grafana = folders(tmp_path)
     (broker / "password").write_text("a/b:c@d\n")
     setup.make_secrets(broker, grafana)
@@ -43,7 +43,7 @@ def test_a_password_of_ones_own_is_what_server_and_services_are_told(tmp_path: P
 
 
 @pytest.mark.parametrize("password", ["", "two words", 'quo"te', "back\\slash", "com#ment"])
-def test_a_password_that_a_config_file_would_read_otherwise_is_refused(tmp_path: Path, password: str) -> None:
+def test_a_password_that_the_config_file_would_misread_is_rejected(tmp_path: Path, password: str) -> None:
     broker, grafana = folders(tmp_path)
     (broker / "password").write_text(password)
     with pytest.raises(SystemExit, match="password must be"):

@@ -21,7 +21,7 @@ def test_its_torch_is_listed_as_a_constraint_with_its_place() -> None:
     assert torch.partition("  # ")[2].endswith("site-packages")
 
 
-def test_one_that_names_its_cuda_must_have_nvcc_there(tmp_path: Path) -> None:
+def test_an_engine_image_with_cuda_home_must_contain_nvcc(tmp_path: Path) -> None:
     done = run(CUDA_HOME=str(tmp_path))
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.strip() == (

@@ -27,19 +27,19 @@ def pinned(file: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("file", NAMED)
-def test_the_table_is_of_the_sglang_that_the_project_names(file: str) -> None:
+def test_the_pin_table_is_for_the_sglang_version_of_the_project(file: str) -> None:
     (version,) = set(re.findall(NAMED[file], (ROOT / file).read_text(), re.MULTILINE))
     assert version == PINS["sglang"]["version"], f"{file} and deploy/gpu/pins.toml"
 
 
-def test_the_trainers_nccl_is_that_of_sglang() -> None:
+def test_the_trainer_and_sglang_pin_the_same_nccl() -> None:
     (torch,) = [line.partition("==")[2] for line in PINS["sglang"]["requires"] if line.startswith("torch==")]
     ours = pinned("constraints-gpu.txt", "torch")
     assert SCRIPT.nccl_of(PINS, ours) == SCRIPT.nccl_of(PINS, torch)
     assert pinned("constraints-gpu.txt", "nvidia-nccl-cu13") == SCRIPT.nccl_of(PINS, torch)
 
 
-def test_all_else_is_pinned_as_it_is_without_a_gpu() -> None:
+def test_every_other_package_has_the_same_pin_with_and_without_a_gpu() -> None:
     wanted = SCRIPT.with_pins((ROOT / "constraints.txt").read_text(), SCRIPT.wanted(PINS))
     assert (ROOT / "constraints-gpu.txt").read_text() == wanted, "make lock"
     lines = set(wanted.splitlines()) ^ set((ROOT / "constraints.txt").read_text().splitlines())

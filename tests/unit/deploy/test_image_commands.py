@@ -52,19 +52,19 @@ def headrace(*arguments: str, extras: tuple[str, ...]) -> "subprocess.CompletedP
 
 
 @pytest.mark.parametrize("verb", ["check", "status"])
-def test_the_orchestrators_image_has_what_looks_at_a_run(verb: str) -> None:
+def test_the_orchestrator_image_can_run_the_inspection_commands(verb: str) -> None:
     done = headrace(verb, "/nowhere", extras=("orchestrator", "tracing"))
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert "/nowhere" in done.stderr
 
 
-def test_the_orchestrators_image_makes_what_compose_needs_for_tls(tmp_path: Path) -> None:
+def test_the_orchestrator_image_can_create_the_certificates_for_compose(tmp_path: Path) -> None:
     done = headrace("certs", "init", str(tmp_path / "certs"), extras=("orchestrator", "tls"))
     assert done.returncode == 0 and (tmp_path / "certs" / "broker-key.pem").is_file(), done.stderr
     stage = (DEPLOY / "docker/orchestrator.Dockerfile").read_text()
     assert "-r /wanted/orchestrator.txt -r /wanted/tls.txt " in stage
 
 
-def test_the_environments_image_renders_conversations_without_torch() -> None:
+def test_the_environment_image_renders_conversations_without_torch() -> None:
     there = installed("environment", "tracing")
     assert {"transformers", "tokenizers", "jinja2"} <= there and "torch" not in there

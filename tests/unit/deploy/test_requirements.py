@@ -14,7 +14,7 @@ def test_each_extra_has_a_file_and_extras_of_extras_are_in_it() -> None:
     assert set(FILES["trainer.txt"].splitlines()) > set(FILES["torch.txt"].splitlines())
 
 
-def test_nothing_asks_for_headrace_itself() -> None:
+def test_no_requirements_file_lists_headrace_itself() -> None:
     assert not any(line.startswith("headrace") for text in FILES.values() for line in text.splitlines())
 
 

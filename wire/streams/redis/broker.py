@@ -164,7 +164,7 @@ class RedisBroker:
         return BrokerMemory(used_bytes=int(info.get("used_memory", 0)), limit_bytes=limit)
 
     async def certificate_expires(self) -> float:
-        """Expiry of the certificate that a new connection is shown; tried once, whatever open connections do."""
+        """Expiry of the certificate that a new connection is shown; tried once, independently of open connections."""
         try:
             return await expiry(self._link.writer)
         except AWAY as error:

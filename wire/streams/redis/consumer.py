@@ -31,7 +31,7 @@ _RENEWS_BEHIND = 8
 _SEEN_ALL = b"0-0"
 """What XAUTOCLAIM returns once it has looked at all pending entries."""
 _MOMENT_S = 0.05
-"""In which the idle time of any claim moves, unless the server's clock was set back."""
+"""Time in which any claim's idle time moves, unless the server's clock was set back."""
 
 log = get_logger("headrace.wire.streams.redis")
 
@@ -77,9 +77,9 @@ class RedisConsumer:
         return [Entry(id=i.decode(), data=f[FIELD]) for _, rows in answer or () for i, f in rows]
 
     async def _claim_behind(self, count: int) -> Any:
-        """Claims orphans behind many claims that live: XAUTOCLAIM looks at ten times `count` pending entries alone.
+        """Claims orphans that follow many live claims: XAUTOCLAIM looks at ten times `count` pending entries alone.
 
-        Else they would stay behind what is read anew, against the order of the stream.
+        Else they would follow what is read anew, against the order of the stream.
         """
         writer = self._link.writer
         while found := await writer.xpending_range(self._key, self._group, "-", "+", count, idle=self._lease_ms):
@@ -194,7 +194,7 @@ class RedisConsumer:
 
         No command claims what is still one's own: between the look and the claim another consumer may have it. But then
         it has been idle for a moment only, and the claim is for entries that have been idle for longer. An idle time
-        of 0 is that of a moment ago, which no other consumer claims, or of a server whose clock was set back.
+        of 0 comes from a moment ago, which no other consumer claims, or of a server whose clock was set back.
         """
         idle_ms = self._lease_ms // _RENEWS_BEHIND
         claims = [claim for entry in entries if (claim := await self._claim(entry.id)) and claim.owner == self._name]

@@ -49,7 +49,7 @@ def limit(limits: Limits) -> None:
 
 
 class Confinement:
-    """What a child gives up, for good and for whatever it starts: prepared once, so that a child has little to do."""
+    """What a child gives up for good, also for the processes it starts: prepared once, to save work in each child."""
 
     def __init__(self, limits: Limits) -> None:
         """Raises OSError on a machine whose system calls are not known."""

@@ -12,7 +12,7 @@ and, on the way out only, what stands for plain values:
     generator, map, other iterators     {"iterator": [...]}
     Fraction, Decimal, NumPy scalar     int or float
 
-A subclass's own methods are not called: its data are read by those of the base class.
+A subclass's own methods are not called: its data are read by the base class's methods.
 """
 
 import json

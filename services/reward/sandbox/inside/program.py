@@ -187,7 +187,7 @@ def _read(fd: int) -> str:
 
 
 def _open_streams() -> None:
-    """On descriptors 0 to 2, whatever lies behind them later: a child puts its test's files there."""
+    """On descriptors 0 to 2, even if they are replaced later: a child puts its test's files there."""
     options = {"encoding": "utf-8", "errors": "replace", "closefd": False}
     for name, fd in (("stdin", _INPUT), ("stdout", _PRINTS), ("stderr", _NOTES)):
         stream = open(fd, "w" if fd else "r", 1 if fd == _NOTES else -1, **options)  # type: ignore[call-overload]  # noqa: SIM115

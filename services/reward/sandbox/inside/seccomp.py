@@ -43,7 +43,7 @@ _DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
     "fanotify_init": (300, 262),
-    # The network, and whatever outlives a process or is memory that its limit does not count.
+    # The network, and all that outlives a process or takes memory that its limit does not count.
     "socket": (41, 198),
     "shmget": (29, 194),
     "shmat": (30, 196),

@@ -2,7 +2,7 @@
 
 It never runs a program itself and never sees what one reads or writes: those are files that the service made, whose
 descriptors it hands on to the child unread. So nothing of one test is in the memory that the next child is forked from.
-Each child is process 1 of its own pid namespace: it sees no other process, and when it ends, the kernel kills whatever
+Each child is process 1 of its own pid namespace: it sees no other process, and when it ends the kernel kills all
 it has started. /tmp is the one place where it can write; a changed one is replaced by a fresh one.
 
 Protocol, on one SOCK_SEQPACKET socket: a message with four descriptors (standard input, standard output, standard

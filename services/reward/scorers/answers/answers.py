@@ -36,9 +36,9 @@ def find_answer(text: str, *, is_option: bool = False, place: Place = "") -> Fou
     r"""The answer of a text: what the last closed `<answer>` holds, else the last closed `\boxed` or `\fbox`, else what
     the last `####` or the last label is followed by, else the last line; None if there is none of these.
 
-    An `<answer>` that is not closed was cut off: what follows it is no mark, label or line.
+    An `<answer>` that is not closed was cut off: what follows it is not a mark, label or line.
 
-    `is_option`: an option is asked for, so `A:` is no label. `place`: the only one to look at.
+    `is_option`: an option is asked for, so `A:` is not a label. `place`: the only one to look at.
     """
     text = text.translate(WIDE)
     tagged = _tagged(text)

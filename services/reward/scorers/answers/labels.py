@@ -1,4 +1,4 @@
-"""Words that announce an answer, by language: what stands behind the last of them is the answer. Data."""
+"""Words that announce an answer, by language: what follows the last of them is the answer. Data."""
 
 import re
 
@@ -32,4 +32,4 @@ def _pattern(short: str) -> "re.Pattern[str]":
 
 LABEL = _pattern("")
 LABEL_OR_SHORT = _pattern(rf"|(?m:^[ \t*_>]*{_SHORT}){_SIGN}")
-"""The same with the label of a dialogue, for keys that are no option."""
+"""The same with the label of a dialogue, for keys that are not an option."""

@@ -53,7 +53,7 @@ def plain_thousands(text: str) -> str:
 
 
 def plain_powers(text: str) -> str:
-    """A text with the small raised digits behind its numbers as powers; those behind a unit stay."""
+    """A text with the small raised digits after its numbers as powers; those after a unit stay."""
     return _RAISED.sub(lambda match: f"^{{{_compatible(match.group())}}}", text)
 
 

@@ -9,7 +9,7 @@ from headrace.services.reward.scorers.answers.notation import plain_notation
 from headrace.services.reward.scorers.answers.units import NO_UNIT, SCALES, Unit, read_unit
 
 _DIGITS = 1500
-"""More digits, or a larger power of ten, are no number that a person writes."""
+"""More digits, or a larger power of ten, do not make a number that a person writes."""
 _PLACES = 6
 """Significant digits of a decimal that stands for a fraction."""
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
@@ -32,7 +32,7 @@ _WHOLE = re.compile(
 )
 _RATIO = re.compile(r"(\d{1,9}(?:\s*(?::|\\colon|\bto\b)\s*\d{1,9})+)(?P<unit>.*)")
 _RESULT = re.compile(r"\s*=\s*\$?\d")
-"""The `=` behind a calculation, with the first digit of its result."""
+"""The `=` after a calculation, with the first digit of its result."""
 _SPACED = re.compile(r"(?<![\d.,/])[1-9]\d{0,2}(?: \d{3})+(?!\d|\s?[/^]|,\d)")
 """Thousands apart."""
 
@@ -43,7 +43,7 @@ class Number:
 
     value: Fraction
     scale: Fraction = Fraction(1)
-    """What the sign or word behind it multiplies it by: 1/100 of a percent sign, 1,000,000 of a million."""
+    """What the sign or word after it multiplies it by: 1/100 of a percent sign, 1,000,000 of a million."""
     is_worked_out: bool = True
     """48/2 still has to be divided, as has 1.5/2; 7/2 and 1 1/2 are numbers as they are."""
     unit: Unit = NO_UNIT
@@ -52,7 +52,7 @@ class Number:
 def read_number(piece: str, context: str = "") -> Number | None:
     """The number that a piece of text is, with sign, unit, currency or name and nothing else; None if it is none.
 
-    `context`: a text whose words may stand behind it, see `read_unit`.
+    `context`: a text whose words may follow it, see `read_unit`.
     """
     text = _SPACED.sub(lambda match: match.group().replace(" ", ""), plain_notation(piece).strip().rstrip(".:;, "))
     before, text = text, without_chain(text)
@@ -69,7 +69,7 @@ def _is_one_value(chain: str, result: Number) -> bool:
 
 
 def read_ratio(piece: str, context: str = "") -> tuple[tuple[int, ...], Unit] | None:
-    """The lowest terms of a ratio (`6:4` or `6 to 4` is 3, 2) or of a time of the day, and what stands behind it.
+    """The lowest terms of a ratio (`6:4` or `6 to 4` is 3, 2) or of a time of the day, and what follows it.
 
     None if a piece is neither. `context` as in `read_number`.
     """
@@ -147,7 +147,7 @@ def _number(match: "re.Match[str]", context: str) -> Number | None:
 
 
 def _is_worked_out(match: "re.Match[str]") -> bool:
-    """Whether a fraction is one of two integers, and none itself; what is no fraction is worked out."""
+    """Whether a fraction is one of two integers, and not an integer itself; other numbers count as worked out."""
     top, bottom = match["top"] or match["over"], match["bottom"] or match["under"]
     if top is None or _RESULT.match(match.string, match.end()):
         return True

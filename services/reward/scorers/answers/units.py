@@ -1,4 +1,4 @@
-"""Units of measure, what one of them is of another, and what else may stand behind a number. Pure."""
+"""Units of measure, what one of them is of another, and what else may follow a number. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ _FACTOR = re.compile(r"([^\W\d_]+)\.?(?:\^?\{?(-?[1-3])\}?)?")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What stands behind a number."""
+    """What follows a number."""
 
     powers: tuple[tuple[str, int], ...] = ()
     """Dimension -> its power; none: it names what is counted."""
@@ -121,7 +121,7 @@ _KNOWN = _known()
 
 
 def read_unit(text: str, context: str = "") -> Unit | None:
-    """The unit that a text behind a number is, or what is counted; None if it is neither.
+    """The unit that a text after a number is, or what is counted; None if it is neither.
 
     That is one word (`apples`, `apples a day`), or what stands in the `context` too: the key, or the question. Volumes
     are cubes of lengths: a litre is 1/1000 of a cubic metre.

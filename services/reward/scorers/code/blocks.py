@@ -6,7 +6,7 @@ from headrace.services.reward.scorers.answers.answers import tagged_or_all
 
 _FENCES = ("```", "~~~")
 _PYTHON = re.compile(r"(?:python|py)[\d.]*(?![\w#+-])")
-"""Also with its version, and with what some renderers take behind a colon or in braces."""
+"""Also with its version, and with what some renderers take after a colon or in braces."""
 
 
 def find_program(text: str) -> str:

@@ -67,7 +67,7 @@ class Equals:
 
     value: object
     loosely: bool = False
-    """It comes from JSON: a tuple, or what gives items in order, may stand for a list, a key that is no text for its
+    """It comes from JSON: a tuple, or what gives items in order, may stand for a list, a key that is not text for its
     text."""
     wrapped: bool = False
     """It comes from APPS: a list of one value may stand for that value."""

@@ -14,7 +14,7 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Bag:
     """A set, or a dict as its pairs, whose items were not compared yet: hashing hostile numbers can take for ever. Or
-    what is no list but gives items one after the other.
+    an iterable other than a list.
     """
 
     kind: str
@@ -112,7 +112,7 @@ def _as_key(key: Value) -> str:
 
 
 def rank(value: Value) -> tuple[int, Any]:
-    """Orders whatever there is: by kind, then by itself."""
+    """Orders values of any kinds: by kind, then by value."""
     if isinstance(value, float) and math.isnan(value):
         return (1, 0)
     if isinstance(value, bool | int | float):

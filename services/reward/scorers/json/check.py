@@ -32,7 +32,7 @@ class Checker:
     """Holds values against one schema. References may point into it, nowhere else."""
 
     def __init__(self, schema: object) -> None:
-        """Raises ValueError for what is no schema."""
+        """Raises ValueError for an invalid schema."""
         if not isinstance(schema, dict | bool):
             raise ValueError(f"a schema is an object, not a {type(schema).__name__}")
         kind = validator_for(schema, default=jsonschema.Draft202012Validator)

@@ -2,7 +2,7 @@
 
 Jobs: `{"text": completion, "schema": text of a schema}` -> `{"parses": bool, "why": text}`, where an empty `why` means
 that it validates; `{"schema": ...}` alone asks whether the schema can be followed at all. `{"broken": text}` if it
-cannot, whatever the completion.
+cannot, for any completion.
 """
 
 import functools

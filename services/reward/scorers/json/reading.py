@@ -9,7 +9,7 @@ _LONGEST = 1 << 20
 
 
 def read_json(completion: str) -> object:
-    """The value; raises ValueError or RecursionError for what is no JSON, and for numbers that are not finite."""
+    """The value; raises ValueError or RecursionError for invalid JSON, and for numbers that are not finite."""
     text = completion.strip()
     if len(text) > _LONGEST:
         raise ValueError(f"more than {_LONGEST} characters")

@@ -1,4 +1,4 @@
-r"""Whether a formula is worked out, by its tree as it was written: the question written again is no answer.
+r"""Whether a formula is worked out, by its tree as it was written: the question written again is not an answer.
 
 What an answer may keep is what the row's own answer has: `1+3\sqrt{2}` has a sum, a root and coefficients. Trees are
 sympy's, as math-verify reads them with evaluation off. Pure.

@@ -18,7 +18,7 @@ _ROUNDED = 1e-6
 
 
 def same_number(gold: sympy.Basic, said: sympy.Basic) -> bool | None:
-    """Whether two numbers are one; None where one of the two is no number, or has a value that cannot be had."""
+    """Whether two numbers are one; None if one of the two is not a number, or its value cannot be computed."""
     one, other = exact_value(gold), exact_value(said)
     if one is not None and other is not None:
         return one == other

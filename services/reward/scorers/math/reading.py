@@ -34,7 +34,7 @@ _LONG_WORD = 4
 _MOST_WORDS = 6
 
 Refusal = Literal["", "no_answer", "restated", "unevaluated"]
-"""Why an answer is wrong whatever its value: there is none, it stands in the prompt, or is left to be worked out."""
+"""Why an answer is wrong regardless of its value: it is missing, restates the prompt, or is left to be worked out."""
 
 
 @dataclass(frozen=True, slots=True)

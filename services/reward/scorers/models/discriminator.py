@@ -50,7 +50,7 @@ class DiscriminatorOptions(ModelOptions):
     """Options of `discriminator`."""
 
     path: Path = Path()
-    """Folder of the versions; empty = that of the run."""
+    """Folder of the versions; empty = the run's."""
     form: Literal["probability", "log", "logit"] = "probability"
     """Form of the score: sigmoid(logit) in 0 to 1, its logarithm, or the logit (GAIL's choices, arXiv 1606.03476)."""
     load_s: float = Field(600.0, gt=0)

@@ -86,7 +86,7 @@ class TextTokenizer:
         context = self._rendered(asked, asks=True)
         whole = self._rendered([*asked, last], asks=False)
         if whole[: len(context)] != context:
-            # A template that writes past answers otherwise: the policy says it behind the generation prompt.
+            # A template that writes past answers otherwise: the policy says it after the generation prompt.
             if last.get("tool_calls"):
                 raise DataError("the chat template writes the last message, a call, not behind its generation prompt")
             return self._ended(context, self._plain(text))

@@ -31,7 +31,7 @@ def _exact_match(sample: Sample, *, answer: str = "answer", strip: bool = True, 
 def _numeric(sample: Sample, *, answer: str = "answer", tolerance: float = 0.0, place: Place = "") -> float | Verdict:
     """1 if the number that is the completion's answer (see `find_answer`) equals the row's, else 0.
 
-    Raises ValueError if the row's answer is no number: the row is broken, not the completion.
+    Raises ValueError if the row's answer is not a number: the row is broken, not the completion.
     """
     text = key_text(column(sample.columns, answer))
     wanted = read_number(text, text)

@@ -33,7 +33,7 @@ class RuleScorer(Scorer):
         return found if isinstance(found, Verdict) else Verdict(value=found)
 
     def problem(self, columns: Mapping[str, object]) -> str | None:
-        """The error that the rule raises for a row with these columns, whatever the completion; None = none."""
+        """The error that the rule raises for a row with these columns, for any completion; None = no error."""
         try:
             self._rule(Sample(prompt="", completion="0", columns=columns), **self._options)
         except Exception as error:

@@ -96,7 +96,7 @@ def _letters(runs: list[str]) -> int:
 
 @functools.lru_cache(maxsize=65536)
 def _script(character: str) -> str:
-    """LATIN, CJK, CYRILLIC...; empty for what is no letter."""
+    """LATIN, CJK, CYRILLIC...; empty for a character that is not a letter."""
     if not character.isalpha():
         return ""
     name = unicodedata.name(character, "").partition(" ")[0]

@@ -25,7 +25,7 @@ class LaunchPlan:
     model_path: Path
     dtype: str
     fp32_head: bool = False
-    """Compute logits in float32, whatever `dtype` is."""
+    """Compute logits in float32, regardless of `dtype`."""
     device: str
     """cpu or cuda"""
     host: str

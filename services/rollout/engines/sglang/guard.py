@@ -2,7 +2,7 @@
 
 An SGLang server starts child processes that arrange to die with it only late in their start-up: those of a server that
 was killed while loading live on. So the server runs under this guard, in one process group with it. The guard's
-standard input is a pipe from the service: it ends when the service ends, for whatever reason.
+standard input is a pipe from the service: it ends when the service ends, for any reason.
 """
 
 import ctypes

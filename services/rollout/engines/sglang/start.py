@@ -43,7 +43,7 @@ print(json.dumps({"devices": devices, "nccl": nccl}))
 
 
 async def start_engine(settings: RolloutSettings, lock: GpuLock | None = None) -> SGLangEngine:
-    """Launches a server, or attaches to one, and checks it. `lock` is that of a GPU shared with the trainer.
+    """Launches a server, or attaches to one, and checks it. `lock` guards a GPU shared with the trainer.
 
     Must run on the main thread's loop. Raises ConfigError for unsupported settings or an unsuitable server,
     TransientError for a server that is not ready in time.

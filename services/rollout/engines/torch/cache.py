@@ -67,5 +67,5 @@ class KeyValueCache:
             self._all[:, target, :length].copy_(self._all[:, source, :length])
 
     def clear(self) -> None:
-        """Zeroes the cache, after a diverged model has left NaN behind."""
+        """Zeroes the cache, after a diverged model has left NaN in it."""
         self._all.zero_()

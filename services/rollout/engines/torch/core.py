@@ -2,7 +2,7 @@
 
 A `step` admits waiting groups (one prefill each, from which the first token is sampled), orders the rows, decodes one
 token for every row and removes finished rollouts. In deterministic mode one group runs at a time and keeps its shape:
-finished rows stay as padding, so that each product has the same shape whatever happened before.
+finished rows stay as padding, so that each product has the same shape regardless of earlier requests.
 """
 
 import time

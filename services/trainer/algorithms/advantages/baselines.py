@@ -90,7 +90,7 @@ def online_dpo(signals: Signals, options: PreferenceStrength) -> Estimate:
     Note: with `policy_gradient` it is DPO's exact gradient on-policy
 
     Delta is DPO's margin of the two rollouts' summed logprobs. Of equals the first counts; a group whose rewards are
-    all the same is no pair.
+    all the same gives no pair.
     """
     assert signals.old is not None and signals.reference is not None
     policy, reference = (segment_sum(one.double(), signals.lengths) for one in (signals.old, signals.reference))

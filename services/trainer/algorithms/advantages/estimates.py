@@ -3,7 +3,7 @@
 Where tokens are scored beside the rollout (process rewards), estimators that discount rewards along the tokens
 (`return`, `gae`, `k_step`, `monte_carlo`) get them as rewards at their tokens. To those that compare whole rollouts
 (`group`, `mean_baseline`, `rloo`, `opo`, `remax`, `online_dpo`) a rollout's reward is its own plus the sum of them.
-`group_process` compares the steps of a group's rollouts with each other: there a token without a score is no step, to
+`group_process` compares the steps of a group's rollouts: a token without a score is not a step there; for
 all others it earned 0.
 """
 
@@ -33,7 +33,7 @@ def by_group(signals: Signals, of_scored: OfScored) -> Estimate:
 
 
 def among_scored(rewards: Tensor, sizes: Sequence[int], of_scored: OfScored) -> Tensor:
-    """Applies `of_scored` to what is not NaN in each of the consecutive groups; 0 elsewhere, and where it is alone."""
+    """Applies `of_scored` to each consecutive group's values that are not NaN; 0 elsewhere, and where it is alone."""
     made = torch.zeros_like(rewards)
     for members in torch.split(torch.arange(len(rewards)), list(sizes)):
         scored = members[~rewards[members].isnan()]

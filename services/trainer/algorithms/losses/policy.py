@@ -66,7 +66,7 @@ def ppo_kl(tokens: PolicyTokens, options: KlPenalty) -> PolicyLoss:
     """`-r A + penalty_coef (r - 1 - log r)`
 
     PPO's other variant (arXiv 1707.06347, equation 8), nothing clipped. The KL(old || policy) is estimated from the
-    sampled tokens (k3): as they come from the old policy, its gradient is that of the KL in expectation. The paper
+    sampled tokens (k3): as they come from the old policy, its gradient is the KL's in expectation. The paper
     doubles or halves the coefficient by the KL it sees.
     """
     log_ratio = log_ratios(tokens.logprobs, tokens.old)

@@ -1,4 +1,4 @@
-"""Policy losses whose ratio is that of the whole rollout. Axes: tokens = trained tokens, rollouts = their owners.
+"""Policy losses whose ratio is the whole rollout's. Axes: tokens = trained tokens, rollouts = their owners.
 
 Source: GSPO, arXiv 2507.18071. Its clip range is 3e-4 / 4e-4: the mean log-ratio of a rollout is orders of magnitude
 smaller than a token's, so a PPO-sized 0.2 never clips (verl, TRL and OpenRLHF all leave 0.2 as the default). Meant for

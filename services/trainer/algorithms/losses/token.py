@@ -40,7 +40,7 @@ def dppo(tokens: PolicyTokens, options: ProbabilityBounds) -> PolicyLoss:
     With the binary total variation (arXiv 2602.04879): a trust region on probabilities, not on ratios. A token is left
     out where its probability already rose by more than `bound_high` (A > 0) or fell by more than `bound_low` (A < 0).
     The squared log-ratio is added to all tokens, those too, as prime-rl did with an `adv_tau` of 1 (its IPO, the
-    default since August 2026, leaves a token out in either direction whatever A is).
+    default since August 2026, leaves a token out in either direction for any A).
     """
     advantages = tokens.advantages.detach()
     log_ratio = log_ratios(tokens.logprobs, tokens.old)

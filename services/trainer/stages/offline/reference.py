@@ -1,6 +1,6 @@
 """Logprobs of the reference, computed once: `RUN/reference_logprobs.safetensors`, reused for the same model and data.
 
-They are those of the policy before its first step, so a second model is never held.
+They are the policy's before its first step, so a second model is never held.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def with_reference(
 ) -> dict[str, list[ReferencedPair]]:
     """Returns the pairs of each set with their logprobs, read from `path` or computed with the backend's current model.
 
-    `digest` is that of model and data. Raises ConfigError for a file with another one. Every rank must call it.
+    `digest` covers model and data. Raises ConfigError for a file with another one. Every rank must call it.
     """
     found = _read(path, digest)
     if found is None:
@@ -87,7 +87,7 @@ def _read(path: Path, digest: str) -> dict[str, Tensor] | None:
                     f"{path} was made with another model or other pairs than those of this run: begin a new run in "
                     "another run directory (or remove the file, if the change is intended)"
                 )
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
     except SafetensorError as error:
         log.warning("reference_damaged", path=str(path), reason=str(error))
         return None

@@ -48,7 +48,7 @@ class OfflineRun:
         stop: StopSignal,
         health: HealthServer | None = None,
     ) -> None:
-        """`device`: that of this rank. `health`: the running health server, on the first process of each machine."""
+        """`device`: this rank's. `health`: the running health server, on the first process of each machine."""
         self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
         self._health, self._leads = health, ranks.rank == 0
         self._checkpoints = CheckpointStore(

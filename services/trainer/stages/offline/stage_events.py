@@ -16,7 +16,7 @@ class StageEvents:
     """The event log of all lives of a stage; rank 0 writes it."""
 
     def __init__(self, run_dir: Path, stage: str, step: int) -> None:
-        """`step`: the one that this life begins behind. Raises OSError."""
+        """`step`: the one after which this life begins. Raises OSError."""
         self._run_dir = run_dir
         self._events = EventLog(run_dir, "trainer", stage)
         self._events.append("stage_began", step=step, config=config_digests(run_dir))

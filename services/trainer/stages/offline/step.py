@@ -1,6 +1,6 @@
 """The parts shared by the stages on given examples: optimizer step, evaluation, and the order of examples.
 
-All are functions of examples and seed, whatever the number of ranks and the size of micro-batches.
+All are functions of examples and seed, for any number of ranks and size of micro-batches.
 """
 
 import hashlib

@@ -83,7 +83,7 @@ async def test_redirects_are_not_followed(status: int) -> None:
             await caller.close()
 
 
-async def test_the_environments_proxies_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_from_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted() as proxy, scripted() as server:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
@@ -94,7 +94,7 @@ async def test_the_environments_proxies_are_not_asked(monkeypatch: pytest.Monkey
         await caller.close()
 
 
-async def test_a_key_is_not_sent_in_the_clear_to_strangers(tmp_path: Path) -> None:
+async def test_an_api_key_is_not_sent_in_clear_text_to_public_hosts(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("k")
     with pytest.raises(ConfigError, match="https"):

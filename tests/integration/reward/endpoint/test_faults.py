@@ -61,7 +61,7 @@ async def test_an_answer_comes_back_parsed_and_the_request_went_out_whole() -> N
     ("statuses", "kind", "asked"),
     [((500, 502, 503, 429, 408), "busy", 3), ((401, 403, 404), "down", 1), ((400, 413, 422), "refused", 1)],
 )
-async def test_a_status_is_of_a_kind_and_only_a_busy_server_is_asked_again(
+async def test_each_status_maps_to_one_kind_and_only_busy_is_retried(
     statuses: tuple[int, ...], kind: str, asked: int
 ) -> None:
     for status in statuses:
@@ -102,7 +102,7 @@ async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("status", [403, 405, 451])
-async def test_a_ban_concerns_one_request_where_others_are_served(status: int) -> None:
+async def test_a_forbidden_request_fails_alone_while_others_are_served(status: int) -> None:
     def reply(request: Request) -> Answer:
         return answer(status, b"blocked") if request.body["bad"] else after(0.2, ok({}))
 

@@ -76,7 +76,7 @@ async def test_an_episode_is_sent_as_all_its_messages_or_as_the_last_segments_to
         await by_ids.close()
 
 
-async def test_openais_form_is_read_by_its_index() -> None:
+async def test_openai_responses_are_ordered_by_their_index() -> None:
     def reply(request: Request) -> Answer:
         rows = list(enumerate(request.body["input"]))
         return ok({"data": [{"index": index, "embedding": [float(sum(row))]} for index, row in reversed(rows)]})
@@ -130,7 +130,7 @@ async def test_batches_at_a_hanging_endpoint_end_by_one_deadline(monkeypatch: py
         assert sum("no answer in time (1 try)" in verdict.reason for verdict in found) == len(found) - len(unasked)
 
 
-async def test_a_busy_endpoint_abstains_and_one_that_is_not_there_is_down() -> None:
+async def test_a_busy_endpoint_abstains_and_an_unreachable_one_is_down() -> None:
     async with asking(scorer, otherwise=lambda _: answer(503)) as (server, model):
         (found,) = await model.score([sample(3)])
         assert found.value is None and found.failed and len(server.requests) == 4

@@ -25,7 +25,7 @@ async def test_scores_are_shares_of_wins_within_each_group() -> None:
         assert len(server.requests) == 10
 
 
-async def test_a_judge_that_favours_a_position_finds_ties_only() -> None:
+async def test_a_judge_with_position_bias_yields_only_ties() -> None:
     contradicted = PAIRS.labels("pairwise_judge", "contradicted")
     before = contradicted._value.get()
     async with asking(pairwise, otherwise=judging(lambda _: {"winner": "A"})) as (_, scorer):

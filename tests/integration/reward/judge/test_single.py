@@ -75,7 +75,7 @@ async def test_a_malformed_verdict_is_asked_again_and_then_abstains(bad: Answer)
         assert len(server.requests) == 2
 
 
-async def test_an_endpoint_that_serves_nobody_is_down_and_one_that_refuses_a_request_fails_its_sample() -> None:
+async def test_a_401_marks_the_judge_down_and_a_400_fails_only_its_sample() -> None:
     async with asking(judge, answer(400, b"context length"), otherwise=lambda _: answer(401)) as (_, scorer):
         (found,) = await scorer.score([sample("x")])
         assert found.failed and "context length" in found.reason and scorer.cost.answers == 0
@@ -133,7 +133,7 @@ def honest(shown: dict[str, str]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("verdict", [gullible, honest])
-async def test_canaries_alarm_on_a_gullible_judge_alone_and_change_no_score(verdict: Any) -> None:
+async def test_canaries_alarm_only_on_a_gullible_judge_and_change_no_score(verdict: Any) -> None:
     alarms = client.metrics.CANARY_ALARMS.labels("judge")
     before = alarms._value.get()
     async with asking(judge, otherwise=judging(verdict), canaries_every=2) as (server, scorer):

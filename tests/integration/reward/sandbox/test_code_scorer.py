@@ -195,7 +195,7 @@ async def test_a_service_that_fails_is_a_failure_and_not_a_zero(said: Answer) ->
     assert (verdict.value, verdict.failed) == (None, True)
 
 
-async def test_a_service_that_is_not_there_is_down() -> None:
+async def test_an_unreachable_sandbox_service_is_down() -> None:
     async with scripted() as server:
         url = server.url
     code = over_there(url, retries=0)

@@ -7,7 +7,7 @@ from tests.integration.reward.sandbox.test_hostile import ACTS, assert_unharmed,
 
 
 @pytest.mark.parametrize("name", ACTS)
-async def test_a_hostile_program_gets_nothing_that_it_should_not_get(bench: Bench, host: Host, name: str) -> None:
+async def test_a_hostile_program_cannot_reach_anything_outside_the_sandbox(bench: Bench, host: Host, name: str) -> None:
     (outcome,) = await bench.run(program(name, host), "1\n")
     assert b"ESCAPED" not in outcome.output, outcome.output[:500]
     assert "ESCAPED" not in outcome.notes

@@ -82,7 +82,7 @@ async def test_the_tests_of_a_program_do_not_see_each_other(bench: Bench) -> Non
     assert [outcome.output for outcome in outcomes] == [b"[] 3.141592653589793\n"] * 3
 
 
-async def test_the_memory_of_a_program_holds_nothing_of_the_one_before(bench: Bench, host: Host) -> None:
+async def test_a_programs_memory_holds_no_data_of_the_previous_program(bench: Bench, host: Host) -> None:
     await bench.run(f"print(input(), '{host.secret}')", *[host.secret] * 8)
     dump = "import ctypes\nlibc, base = ctypes.CDLL(None), id([]) & ~0xFFF\nfor k in range(-450, 450):\n"
     dump += "    libc.write(1, ctypes.c_void_p(base + k * 4096), 4096)"  # Where nothing is, it fails.

@@ -52,7 +52,7 @@ TEXTS: list[tuple[str, float, float]] = [
 """What is said, whether it parses, and whether it validates."""
 
 
-async def test_the_completion_or_its_last_block_is_held_against_the_schema() -> None:
+async def test_the_completion_or_its_last_block_is_validated_against_the_schema() -> None:
     found = await verdicts([text for text, _, _ in TEXTS])
     for (text, parses, validates), verdict in zip(TEXTS, found, strict=True):
         assert verdict.value == validates, text[:40]
@@ -65,7 +65,7 @@ async def test_a_schema_comes_from_a_file(tmp_path: Path) -> None:
     assert (await verdict('{"name": "Ada"}', {"file": str(file)})).value == 1.0
 
 
-async def test_a_schema_comes_from_the_row_whose_failure_it_is_if_it_is_broken() -> None:
+async def test_a_broken_schema_in_a_row_fails_only_that_row() -> None:
     async with a_scorer({"column": "shape"}) as scorer:
 
         async def score(text: str, shape: Any) -> Verdict:

@@ -82,12 +82,12 @@ async def test_a_completion_on_which_a_pattern_backtracks_without_end_does_not_m
     assert await value("format", "aaa", {"pattern": "(a|aa)+"}) == 1.0
 
 
-async def test_a_pattern_that_ends_on_no_text_blames_no_completion() -> None:
+async def test_a_pattern_that_times_out_on_any_text_is_a_failure_and_not_a_zero() -> None:
     pattern = "(?:|a|)(?:|b|)" * 30 + "(?!)"
     assert (await verdict("format", "whatever", {"pattern": pattern})).failed
 
 
-async def test_length_is_free_up_to_the_target_and_falls_behind_it() -> None:
+async def test_the_length_penalty_is_zero_up_to_the_target_and_falls_after_it() -> None:
     assert await of_tokens("length", 2, {"target": 2}) == 0.0
     assert await of_tokens("length", 3, {"target": 2, "slope": 0.5}) == -0.25
     assert await of_tokens("length", 9, {"target": 2}) == -1.0
@@ -97,11 +97,11 @@ async def test_length_is_free_up_to_the_target_and_falls_behind_it() -> None:
 @pytest.mark.parametrize(
     ("tokens", "expected"), [(0, 0.0), (12, 0.0), (13, -0.25), (15, -0.75), (16, -1.0), (40, -1.0)]
 )
-async def test_overlong_is_equation_13_of_dapo(tokens: int, expected: float) -> None:
+async def test_overlong_equals_equation_13_of_the_dapo_paper(tokens: int, expected: float) -> None:
     assert await of_tokens("overlong", tokens, {"max_tokens": 16, "cache": 4}) == expected
 
 
-async def test_repetition_is_the_share_of_runs_that_were_there_before() -> None:
+async def test_repetition_is_the_share_of_repeated_runs() -> None:
     assert await value("repetition", "one two three four five six") == 0.0
     assert await value("repetition", "") == 0.0
     assert await value("repetition", "so so") == 0.0

@@ -131,7 +131,7 @@ def loaded(folder: Path, name: str) -> AbstractAsyncContextManager[Scorer]:
     return loaded_scorer(name, timeout_s=60.0, user_path=folder)
 
 
-async def test_a_trl_function_gets_what_trl_itself_gives_it(tmp_path: Path) -> None:
+async def test_a_trl_function_gets_the_arguments_that_trl_passes(tmp_path: Path) -> None:
     calls = ({"name": "find", "arguments": {"who": who}} for who in ("Ada", "Eve"))
     record: list[dict[str, object]] = [{**one} for one in ASKED]
     for turn, text in enumerate(TRL_SAID):
@@ -145,7 +145,7 @@ async def test_a_trl_function_gets_what_trl_itself_gives_it(tmp_path: Path) -> N
         assert [one.value for one in found] == [1.0, 0.5], found[0].reason
 
 
-async def test_a_function_that_names_messages_gets_all_of_them(tmp_path: Path) -> None:
+async def test_a_function_with_a_messages_parameter_gets_every_message(tmp_path: Path) -> None:
     async with loaded(tmp_path, "of_episodes:plain") as scorer:
         assert scorer.problem({}) is None
         (found,) = await scorer.score([played()])

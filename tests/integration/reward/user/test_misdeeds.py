@@ -141,9 +141,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> str:
     return found
 
 
-async def test_a_misdeed_costs_its_own_score_at_most_says_why_and_leaves_others_theirs(
-    tmp_path: Path, mark: str
-) -> None:
+async def test_misbehaving_code_fails_only_its_own_score_and_the_reason_is_given(tmp_path: Path, mark: str) -> None:
     found, others = {}, {}
     async with loaded(tmp_path) as scorer:
         for misdeed in (*ENDS, *HARMLESS):
@@ -160,7 +158,7 @@ async def test_a_misdeed_costs_its_own_score_at_most_says_why_and_leaves_others_
     await until_async(lambda: not left_running(mark), "all processes to be gone", detail=lambda: left_running(mark))
 
 
-async def test_what_a_thread_forges_later_is_not_the_score_of_the_sample_that_is_then_scored(tmp_path: Path) -> None:
+async def test_a_forged_late_score_never_counts_for_the_next_sample(tmp_path: Path) -> None:
     async with loaded(tmp_path) as scorer:
         (own,) = await scorer.score(samples(str(WORTH), misdeed="forge_the_next"))
         assert own.value == WORTH

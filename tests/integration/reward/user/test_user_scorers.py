@@ -132,7 +132,7 @@ async def test_a_trl_function_scores_a_group_in_one_call(tmp_path: Path) -> None
         assert values(await scorer.score(samples("2", answer="2", prompt_messages=chat))) == [1.2]
 
 
-async def test_a_dry_run_finds_what_a_trl_function_lacks(tmp_path: Path) -> None:
+async def test_a_dry_run_reports_arguments_that_a_trl_function_misses(tmp_path: Path) -> None:
     async with loaded(tmp_path, "trl:mine:needs") as scorer:
         assert scorer.problem({"difficulty": 1}) is None
         assert scorer.problem({"answer": "2"}) == "it needs difficulty, but the row's columns are answer"
@@ -175,7 +175,7 @@ async def test_a_function_that_does_not_exist_is_refused_at_the_start(tmp_path: 
             pass
 
 
-async def test_the_functions_of_the_documented_tasks_score_each_sample_by_the_one_that_applies(tmp_path: Path) -> None:
+async def test_each_documented_task_function_scores_only_its_own_samples(tmp_path: Path) -> None:
     section = DOCS.read_text().split("## TRL")[1].split("\n## ")[0]
     (tmp_path / "tasks.py").write_text(section.split("```python\n")[1].split("```")[0])
     told = tomllib.loads(section.split("```toml\n")[1].split("```")[0])["reward"]

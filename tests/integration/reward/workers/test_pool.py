@@ -32,7 +32,7 @@ async def test_a_hanging_job_is_killed_at_its_deadline_and_its_child_replaced() 
         assert after != before
 
 
-async def test_a_process_detached_by_a_hanging_job_delays_neither_its_end_nor_the_next_job(tmp_path: Path) -> None:
+async def test_a_process_detached_by_a_hanging_job_delays_no_other_job(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     async with a_pool(deadline_s=2.0) as pool:
         with pytest.raises(JobTimeoutError):
@@ -114,7 +114,7 @@ async def test_numbers_arrive_whether_they_are_finite_or_not() -> None:
         assert await pool.run({"do": "numpy"}) == {"value": 0.5, "count": 3, "flag": True}
 
 
-async def test_the_answer_of_a_cancelled_job_is_never_taken_for_that_of_the_next() -> None:
+async def test_the_result_of_a_cancelled_job_never_goes_to_the_next_job() -> None:
     async with a_pool() as pool:
         task = asyncio.create_task(pool.run({"do": "nap", "seconds": 5}))
         await asyncio.sleep(0.2)

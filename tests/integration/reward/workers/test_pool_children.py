@@ -28,7 +28,7 @@ asyncio.run(hold())
 """
 
 
-async def test_a_dead_child_is_replaced_and_only_the_job_that_it_died_of_fails() -> None:
+async def test_a_dead_child_is_replaced_and_only_its_job_fails() -> None:
     async with a_pool() as pool:
         with pytest.raises(JobDiedError, match="was ended by SIGSEGV"):
             await pool.run({"do": "die", "signal": "SIGSEGV"})

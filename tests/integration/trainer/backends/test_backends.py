@@ -131,7 +131,7 @@ def test_ranks_take_the_steps_of_one_device(worlds, single, name):
         ("zero2-qlora", work.QLORA),
     ],
 )
-def test_ranks_train_adapters_as_one_device_does_and_merge_them(worlds, single, name, lora):
+def test_ranks_train_and_merge_adapters_like_one_device(worlds, single, name, lora):
     numbers, tensors = worlds.two(name)
     expected_numbers, expected = single(cases.steps, lora=lora)
     assert_same_numbers(numbers["seen"], expected_numbers["seen"], rtol=1e-4)
@@ -139,7 +139,7 @@ def test_ranks_train_adapters_as_one_device_does_and_merge_them(worlds, single, 
 
 
 @some("mishaps")
-def test_a_step_that_is_given_up_or_not_finite_changes_nothing_on_any_rank(worlds, single, name):
+def test_an_aborted_or_non_finite_step_changes_nothing_on_any_rank(worlds, single, name):
     numbers, tensors = worlds.two(name)
     expected_numbers, expected = single(cases.mishaps, lora=work.LORA)
     assert numbers["unchanged"] and not numbers["finite"]
@@ -155,7 +155,7 @@ def test_a_frozen_model_is_sharded_and_takes_other_weights(worlds, single):
 
 
 @some("save")
-def test_one_device_goes_on_from_what_two_ranks_saved(worlds, name):
+def test_one_device_resumes_from_a_checkpoint_of_two_ranks(worlds, name):
     saved_numbers, saved = worlds.two(name)
     numbers, tensors = cases.resume(work.options("single"), name.partition("-")[0])(alone, worlds.folder)
     assert_same_numbers(numbers["seen"], saved_numbers["seen"])
@@ -171,7 +171,7 @@ def test_a_critic_beside_a_policy_takes_the_steps_of_one_device(worlds, single, 
 
 
 @some("experts")
-def test_ranks_publish_experts_as_one_device_does_and_as_a_checkpoint_has_them(worlds, single, name, tmp_path):
+def test_ranks_publish_experts_like_one_device_in_checkpoint_layout(worlds, single, name, tmp_path):
     numbers, tensors = worlds.two(name)
     expected_numbers, expected = single(cases.publications)
     assert_same_numbers(numbers["seen"], expected_numbers["seen"], rtol=1e-4)
@@ -228,7 +228,7 @@ def test_sharded_models_are_asked_whether_packed_examples_see_each_other(worlds,
     assert "Install `causal_conv1d`" in numbers["reasons"][1]
 
 
-def test_what_cannot_be_combined_is_refused_with_the_reason(worlds):
+def test_incompatible_backend_options_are_rejected_with_the_reason(worlds):
     reasons, _ = worlds.two("refusals")
     eight_bit, muon, one_device, four_bit, compiled = reasons
     assert "adamw_8bit" in eight_bit and "trainer.ranks = 1" in eight_bit

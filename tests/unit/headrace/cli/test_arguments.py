@@ -16,5 +16,5 @@ from headrace.cli.app import split_overrides
         ("demo --sft.steps -3", "demo", "--sft.steps -3"),
     ],
 )
-def test_settings_are_told_from_options(line: str, words: str, overrides: str) -> None:
+def test_settings_and_options_are_told_apart(line: str, words: str, overrides: str) -> None:
     assert split_overrides(line.split()) == (words.split(), overrides.split())

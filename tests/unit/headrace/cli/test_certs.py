@@ -22,7 +22,7 @@ def test_an_authority_is_made_once_and_its_keys_are_the_owners(tmp_path: Path) -
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_new_certificates_are_valid_on_a_machine_whose_clock_is_an_hour_behind(tmp_path: Path) -> None:
+def test_new_certificates_are_valid_on_a_machine_with_a_clock_one_hour_slow(tmp_path: Path) -> None:
     from cryptography import x509
 
     folder = tmp_path / "certs"

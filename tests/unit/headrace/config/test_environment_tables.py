@@ -37,7 +37,7 @@ PLAYED: dict[str, Any] = {
         ),
     ],
 )
-def test_a_config_that_cannot_be_played_is_refused_with_the_way_out(change: dict[str, Any], words: str) -> None:
+def test_an_unplayable_environment_config_is_rejected_with_a_fix(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         RunFile.model_validate(PLAYED | change)
     assert words in str(caught.value)
@@ -50,7 +50,7 @@ def test_a_run_has_workers_only_if_it_plays() -> None:
     assert not any(one.service == "environment" for one in specs(plain))
 
 
-def test_the_digest_is_that_of_code_and_of_what_an_episode_depends_on(tmp_path: Path) -> None:
+def test_the_environment_digest_covers_code_and_every_key_that_changes_an_episode(tmp_path: Path) -> None:
     (tmp_path / "game.py").write_text("class Sums: ...\n")
     table = EnvironmentTable(name="game:Sums", path=tmp_path)
     digest = environment_digest(table)

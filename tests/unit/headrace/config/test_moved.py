@@ -52,14 +52,14 @@ def test_paths_below_the_old_place_are_read_below_the_new_one(tmp_path: Path, co
     check_resumable(new, config, ("data.path", "data.eval_path"))
 
 
-def test_what_an_argument_says_is_as_it_is_given(tmp_path: Path) -> None:
+def test_paths_in_arguments_are_used_as_given(tmp_path: Path) -> None:
     old, new = make(tmp_path / "old"), tmp_path / "new"
     shutil.copytree(old, new)
     found = resolve(RunPaths(new).run_toml, arguments=[f"--model.path={old}/model"])
     assert found.config.model.path == old / "model"
 
 
-def test_other_data_than_the_runs_is_still_refused(tmp_path: Path) -> None:
+def test_a_moved_run_still_rejects_different_data(tmp_path: Path) -> None:
     old, new = make(tmp_path / "old"), tmp_path / "new"
     shutil.copytree(old, new)
     other = resolve(RunPaths(new).run_toml, arguments=[f"--data.path={old}/demo/other.jsonl"]).config

@@ -23,7 +23,7 @@ SHAPE = Shape(context=64, layers=1, hidden=32, intermediate=32, heads=2, kv_head
         ("<seed:think></seed:think>", "[]", None),
     ],
 )
-def test_a_template_with_other_tags_is_refused_with_them(
+def test_a_template_with_other_reasoning_tags_is_rejected_and_the_tags_are_named(
     tmp_path: Path, template: str, tags: str, way_out: str | None
 ) -> None:
     write_model(tmp_path / "model", character_tokenizer("0123456789+="), SHAPE, seed=0)

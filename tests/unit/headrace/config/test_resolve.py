@@ -160,7 +160,7 @@ tables = st.dictionaries(
 
 
 @given(tables)
-def test_written_toml_reads_as_what_was_written(table) -> None:
+def test_written_toml_reads_back_unchanged(table) -> None:
     assert tomllib.loads(to_toml(table)) == table
 
 

@@ -44,7 +44,7 @@ def test_dynamic_sampling_cannot_begin_with_a_discriminator_that_knows_nothing()
     assert config(SCORER, **begun, **algorithm).algorithm.dynamic_sampling
 
 
-def test_an_evaluation_looks_at_a_component_that_there_is() -> None:
+def test_an_evaluation_must_name_an_existing_reward_component() -> None:
     labelled = NUMERIC | {"label": "right"}
     assert config(labelled, eval={"component": "right"}).eval.component == "right"
     assert config(labelled, eval={"component": "right.part"}).eval.component == "right.part"

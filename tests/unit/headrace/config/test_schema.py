@@ -24,7 +24,7 @@ def test_every_key_has_a_description() -> None:
     assert silent == []
 
 
-def test_the_common_keys_exist_and_each_says_what_it_means() -> None:
+def test_every_common_key_exists_and_has_a_description() -> None:
     found = common_schema()
     tables = found.pop("$defs")
     assert all(name in tables for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps([found, tables])))
@@ -37,7 +37,9 @@ DATA = ("--data.path", "p.jsonl")
 
 @pytest.mark.parametrize("engine", ["torch", "sglang"])
 @pytest.mark.parametrize("given", [("--rollout.sampling.top-p", "0.99"), ("--rollout.sampling.top-k", "20")])
-def test_rl_is_not_drawn_from_another_distribution_than_is_trained(engine: str, given: tuple[str, ...]) -> None:
+def test_rl_rejects_a_sampling_distribution_that_differs_from_the_trained_one(
+    engine: str, given: tuple[str, ...]
+) -> None:
     with pytest.raises(ConfigError, match=r"rollout\.sampling\.top_. = .* set top_. = .* or leave it out"):
         resolve(None, arguments=[*DATA, *given, "--rollout.engine", engine])
     # The other stages draw nothing.

@@ -69,7 +69,7 @@ def test_the_policy_for_stale_rollouts_is_kept(tmp_path: Path) -> None:
     assert resumed(config(tmp_path), run_dir).run.stale == "drop", "as before that key existed"
 
 
-def test_a_run_with_an_environment_keeps_what_it_has_chosen_when_it_is_resumed_from_the_same_file(
+def test_an_environment_run_keeps_its_staleness_policy_when_resumed(
     tmp_path: Path,
 ) -> None:
     played = '[environment]\nname = "game:Sums"\n'
@@ -79,7 +79,7 @@ def test_a_run_with_an_environment_keeps_what_it_has_chosen_when_it_is_resumed_f
         resumed(config(tmp_path, "--run.stale", "wait", text=played), run_dir)
 
 
-def test_float32_in_sglang_on_a_gpu_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_float32_in_sglang_on_a_gpu_is_rejected_with_a_fix(tmp_path: Path) -> None:
     def check(*arguments: str) -> None:
         check_dtype(settle(config(tmp_path, *arguments)))
 

@@ -33,14 +33,14 @@ def config(folder: Path, *arguments: str) -> Resolved:
         (("--eval.deadline-s", "1800"), r"trainer\.turn_timeout_s above eval\.deadline_s, which is 1800"),
     ],
 )
-def test_what_cannot_take_turns_is_refused_with_its_key(
+def test_configs_that_cannot_share_a_gpu_in_turns_are_rejected_and_the_key_is_named(
     tmp_path: Path, arguments: tuple[str, ...], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"rollout.gpu_sharing = 'turns' needs .*{reason}"):
         config(tmp_path, *TURNS, *arguments)
 
 
-def test_trainer_and_replicas_are_told_of_the_turns(tmp_path: Path) -> None:
+def test_settings_of_trainer_and_replicas_carry_gpu_turns(tmp_path: Path) -> None:
     for arguments, shared in (((), False), (TURNS, True)):
         found = config(tmp_path, *arguments).config
         ports = {spec.name: Ports(grpc_port=1, http_port=2) for spec in specs(found)}

@@ -87,7 +87,7 @@ def test_a_conversation_is_rendered_as_transformers_does_for_every_stage(
         assert prompt == wanted and answer.endswith("2<|im_end|>")
 
 
-def test_an_answer_whose_first_token_would_begin_in_the_prompt_is_learned_behind_it(tokenizer: Any) -> None:
+def test_an_answer_whose_first_token_overlaps_the_prompt_is_trained_after_the_prompt(tokenizer: Any) -> None:
     row = {"prompt": [USER, {"role": "assistant", "content": "it i"}]}
     settings = DataTable(path="p.jsonl")
     renderer = ExampleRenderer(tokenizer, settings, [tokenizer.eos_token_id])
@@ -128,7 +128,9 @@ IMAGE = {"type": "image_url", "image_url": {"url": "x.png"}}
         ({"prompt": ["1+1=", "2+3="]}, "a list of something else; a file of columns becomes one of rows"),
     ],
 )
-def test_what_the_model_cannot_use_is_refused_by_name(tokenizer: Any, row: dict[str, Any], words: str) -> None:
+def test_row_fields_that_the_model_cannot_use_are_rejected_by_name(
+    tokenizer: Any, row: dict[str, Any], words: str
+) -> None:
     for stage in (rl, examples):
         with pytest.raises(DataError) as caught:
             stage(tokenizer, row)
@@ -143,14 +145,16 @@ def test_what_the_model_cannot_use_is_refused_by_name(tokenizer: Any, row: dict[
         ({"prompt": [{"role": "developer", "content": "Be brief."}, USER]}, "messages of the role 'developer'"),
     ],
 )
-def test_what_the_template_does_not_write_is_refused(tmp_path: Path, row: dict[str, Any], what: str) -> None:
+def test_row_fields_that_the_template_does_not_render_are_rejected(
+    tmp_path: Path, row: dict[str, Any], what: str
+) -> None:
     mute = tokenizer_of(tmp_path, QWEN3 if what.startswith("messages") else MUTE)
     for stage in (rl, examples):
         with pytest.raises(DataError, match=f"chat template does not write the row's {what}"):
             stage(mute, row)
 
 
-def test_a_column_that_is_named_for_something_else_is_none_of_the_models(tokenizer: Any) -> None:
+def test_a_column_mapped_to_another_name_is_not_passed_to_the_template(tokenizer: Any) -> None:
     row = {"prompt": [USER], "tools": ["hammer"], "images": 3}
     columns = {"toolbox": "tools", "images": ""}
     assert rl(tokenizer, row, columns=columns) == rl(tokenizer, {"prompt": [USER]})

@@ -78,7 +78,7 @@ def test_plain_rows_are_tokenized_with_their_columns_and_a_content_id(tmp_path: 
     assert from_json(as_json(found)) == found
 
 
-def test_ids_are_given_or_of_the_content_and_unique_either_way(tmp_path: Path, model: Path) -> None:
+def test_ids_are_given_or_derived_from_content_and_always_unique(tmp_path: Path, model: Path) -> None:
     same = {"prompt": "1+1=", "answer": "2"}
     _, rows, _ = run(tmp_path, model, jsonl(tmp_path, same, {**same, "id": "mine"}, same, {**same, "id": 7}, same))
     ids = [row["sample_id"] for row in rows]
@@ -165,7 +165,7 @@ def test_each_preset_reads_its_rows(
     assert found | columns == found
 
 
-def test_messages_reach_the_reward_where_the_prompt_was_messages_and_people_either_way(
+def test_rewards_get_messages_only_of_message_prompts_and_people_always_see_them(
     tmp_path: Path, model: Path, chat_model: Path
 ) -> None:
     row = {"prompt": VERL["prompt"], "answer": "2"}
@@ -200,7 +200,7 @@ def changed(folder: Path, name: str, **values: Any) -> None:
         (None, {"eos_token_id": None}, (1,)),
     ],
 )
-def test_what_ends_a_completion_is_what_ends_it_in_transformers(
+def test_stop_tokens_equal_those_of_transformers(
     tmp_path: Path, model: Path, generation: dict[str, Any] | None, config: dict[str, Any], stops: tuple[int, ...]
 ) -> None:
     folder = Path(shutil.copytree(model, tmp_path / "m"))
@@ -211,7 +211,7 @@ def test_what_ends_a_completion_is_what_ends_it_in_transformers(
     assert run(tmp_path, folder, jsonl(tmp_path, SUMS[0]))[0].stop_token_ids == stops
 
 
-def test_a_model_that_nothing_stops_is_refused_at_every_stage(tmp_path: Path, model: Path) -> None:
+def test_a_model_without_a_stop_token_is_rejected_at_every_stage(tmp_path: Path, model: Path) -> None:
     folder = Path(shutil.copytree(model, tmp_path / "m"))
     for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
         changed(folder, name, eos_token=None, eos_token_id=None)
@@ -224,7 +224,7 @@ def test_a_model_that_nothing_stops_is_refused_at_every_stage(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("texts", [("1+1=", "<end>1+1=", "<end><end>1+1="), ("<end>1+1=",)])
-def test_a_prompt_begins_once_and_what_was_taken_off_is_counted(
+def test_a_doubled_bos_token_is_removed_from_prompts_and_counted(
     tmp_path: Path, model: Path, texts: tuple[str, ...]
 ) -> None:
     folder = Path(shutil.copytree(model, tmp_path / "m"))

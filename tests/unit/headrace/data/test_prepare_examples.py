@@ -82,9 +82,7 @@ def turns(*contents: str) -> list[dict[str, str]]:
     return [{"role": ("user", "assistant")[number % 2], "content": content} for number, content in enumerate(contents)]
 
 
-def test_every_answer_of_a_conversation_is_trained_up_to_its_stop_token_and_nothing_else(
-    tmp_path: Path, chat: Path
-) -> None:
+def test_only_the_answers_of_a_conversation_are_trained_up_to_their_stop_tokens(tmp_path: Path, chat: Path) -> None:
     rows = [{"messages": turns("a", "b", "c", "d")}]
     _, (row,), _ = run(tmp_path, chat, "sft", rows, preset="messages")
     assert text(chat, row["prompt_ids"]) == "<user>a<assistant>"
@@ -147,7 +145,7 @@ def test_a_rows_tools_are_given_to_the_template_at_every_stage(
     assert text(model, found["prompt_ids"]) == "z <user>a<assistant>"
 
 
-def test_held_out_examples_share_no_prompt_with_those_that_are_trained(tmp_path: Path, model: Path) -> None:
+def test_held_out_examples_share_no_prompt_with_training_examples(tmp_path: Path, model: Path) -> None:
     rows = [{"prompt": f"{n}=", "chosen": "1", "rejected": str(m)} for n in range(20) for m in (2, 3)]
     found, train, held_out = run(tmp_path, model, "dpo", rows, eval_size=5)
     prompts = [{tuple(row["prompt_ids"]) for row in some} for some in (train, held_out)]

@@ -23,7 +23,7 @@ def prepared(folder: Path, rows: list[object], **table: object):
     return prepare_tasks(data, GAME, folder / "model", folder, seed=1, vocab_size=4)
 
 
-def test_a_row_is_its_task_and_what_scorers_see(tmp_path: Path) -> None:
+def test_a_row_becomes_the_task_and_the_columns_that_scorers_see(tmp_path: Path) -> None:
     rows: list[object] = [{"id": "x", "prompt": "1+1", "deep": {"a": [1]}}, {"a": 2}]
     found = prepared(tmp_path, rows)
     assert (found.prompts, found.eval_prompts, found.stop_token_ids) == (2, 0, (1,))

@@ -42,7 +42,7 @@ def test_without_a_config_a_machine_without_a_gpu_is_in_order() -> None:
     assert all(one.level in (Level.OK, Level.WARN) for one in found)
 
 
-def test_a_config_says_what_it_needs(tmp_path: Path) -> None:
+def test_the_needs_of_a_config_are_derived_from_it(tmp_path: Path) -> None:
     assert wants(tmp_path, '[[reward.scorers]]\nname = "code"\n').sandbox
     assert not wants(tmp_path, '[[reward.scorers]]\nname = "code"\noptions = { url = "http://x" }\n').sandbox
     assert not wants(tmp_path, '[[reward.scorers]]\nname = "math"\n').sandbox
@@ -54,7 +54,7 @@ def test_a_config_says_what_it_needs(tmp_path: Path) -> None:
     assert network.broker(stage, {}).level is Level.NOTE
 
 
-def test_a_config_that_no_machine_could_run_is_told(tmp_path: Path) -> None:
+def test_the_doctor_reports_a_config_that_no_machine_can_run(tmp_path: Path) -> None:
     cuda = '[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n'
     assert "no float32 kernels" in bad(config_checks.keys(config(tmp_path, cuda, "--model.dtype", "float32")))
     same = config(tmp_path, cuda, "--model.dtype", "bfloat16", "--rollout.sglang.base-gpu-id", "0")
@@ -69,7 +69,7 @@ def smi(folder: Path, body: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IEXEC)
 
 
-def test_what_nvidia_smi_says_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_doctor_reports_nvidia_smis_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     smi(tmp_path, 'echo "NVIDIA H200, 575.1, 143771 MiB"; echo "NVIDIA H200, 575.1, 143771 MiB"')
     assert gpu.driver(Wants(cuda=True, gpus=2), {}).said == "2 x NVIDIA H200, 575.1, 143771 MiB"
@@ -96,7 +96,7 @@ def device(free: int = 90, **more: Any) -> dict[str, Any]:
         ("ImportError: libcudart", Level.FAIL, "torch cannot be used: ImportError: libcudart"),
     ],
 )
-def test_what_torch_says_is_judged(
+def test_the_doctor_grades_torchs_report(
     monkeypatch: pytest.MonkeyPatch, told: dict[str, Any] | str, level: Level, words: str
 ) -> None:
     monkeypatch.setattr(gpu, "_probe", lambda _: told)
@@ -105,7 +105,7 @@ def test_what_torch_says_is_judged(
     assert found.fix or level is Level.OK
 
 
-def test_brokers_are_judged(tmp_path: Path, valkey: Valkey) -> None:
+def test_the_doctor_grades_the_broker(tmp_path: Path, valkey: Valkey) -> None:
     scorer = '[[reward.scorers]]\nname = "math"\n'
     assert network.broker(Wants(), inherited()).level is Level.OK
     there = wants(tmp_path, f'{scorer}[broker]\nurl = "{valkey.url}"\n')
@@ -117,7 +117,9 @@ def test_brokers_are_judged(tmp_path: Path, valkey: Valkey) -> None:
     assert network._judge("redis", "8.0.1", "x").level is Level.OK
 
 
-def test_an_evicting_or_forgetful_broker_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_doctor_reports_a_broker_that_evicts_or_does_not_persist(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     async def facts(*_: object, **__: object) -> Any:
         return network.ServerFacts(kind="redis", version="7.4.0", eviction=policy, persistent=False)
 
@@ -129,7 +131,7 @@ def test_an_evicting_or_forgetful_broker_is_told(monkeypatch: pytest.MonkeyPatch
     assert "keeps nothing on disk" in bad(network.broker(asked, {}), Level.WARN)
 
 
-def test_model_and_data_of_the_config_are_looked_at(tmp_path: Path) -> None:
+def test_the_doctor_checks_the_configs_model_and_data(tmp_path: Path) -> None:
     asked = config(tmp_path, '[[reward.scorers]]\nname = "math"\n')
     assert "does not exist" in bad(config_checks.model(asked))
     assert "there is no file" in bad(config_checks.data(asked))

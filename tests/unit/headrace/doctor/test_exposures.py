@@ -12,7 +12,7 @@ def config(folder: Path, *arguments: str) -> RunFile:
     return resolve(folder / "run.toml", arguments=arguments).config
 
 
-def test_on_one_machine_there_is_nothing_to_say(tmp_path: Path) -> None:
+def test_a_run_on_one_machine_has_no_exposures(tmp_path: Path) -> None:
     assert exposures(config(tmp_path), apart=False) == [] and in_words([]) == ""
 
 

@@ -17,7 +17,7 @@ def break_() -> Finding:
     raise ConfigError("as told")
 
 
-def test_a_check_that_hangs_or_breaks_holds_nobody_up() -> None:
+def test_a_check_that_hangs_or_raises_does_not_delay_the_others() -> None:
     checks = [
         Check(name="hang", look=hang, deadline_s=0.2, fix="pull the plug"),
         Check(name="break", look=break_),

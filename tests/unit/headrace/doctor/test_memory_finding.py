@@ -36,7 +36,7 @@ def found(folder: Path, text: str, shape: sizes.ModelShape, gpus: list[int], hos
     return judge(resolved(folder, text), shape, gpus=[size * GB for size in gpus], host=host * GB)
 
 
-def test_what_fits_is_told_for_each_gpu_and_the_host(tmp_path: Path) -> None:
+def test_memory_that_fits_is_reported_for_each_gpu_and_the_host(tmp_path: Path) -> None:
     said = found(tmp_path, CUDA + SGLANG, SMALL, [80, 80])
     assert said.level is Level.OK
     lines = said.said.splitlines()
@@ -46,7 +46,7 @@ def test_what_fits_is_told_for_each_gpu_and_the_host(tmp_path: Path) -> None:
     assert "an estimate (within 3% in four steps on an H200)" in lines[-1]
 
 
-def test_what_never_fits_fails_and_what_may_not_warns(tmp_path: Path) -> None:
+def test_memory_that_cannot_fit_fails_and_memory_that_may_not_fit_warns(tmp_path: Path) -> None:
     never = found(tmp_path, CUDA + SGLANG, EIGHT, [80, 80])
     assert never.level is Level.FAIL and "GPU 0: " in never.said and "DOES NOT FIT" in never.said
     perhaps = found(tmp_path, CUDA + SGLANG, EIGHT, [200, 80])
@@ -56,7 +56,7 @@ def test_what_never_fits_fails_and_what_may_not_warns(tmp_path: Path) -> None:
     assert found(tmp_path, CUDA + SGLANG, EIGHT, [250, 80], host=200).level is Level.OK
 
 
-def test_what_is_named_makes_it_fit_and_is_a_key(tmp_path: Path) -> None:
+def test_every_named_remedy_is_a_key_and_makes_the_run_fit(tmp_path: Path) -> None:
     said = found(tmp_path, CUDA + SGLANG, EIGHT, [130, 80])
     how = training_of(resolved(tmp_path, CUDA + SGLANG).config, EIGHT)
     named = said.fix.partition(": ")[2].split("; ")
@@ -77,7 +77,7 @@ def test_every_key_of_a_remedy_exists(how: Training) -> None:
             table = table.model_fields[name].annotation
 
 
-def test_the_config_is_counted_as_it_trains(tmp_path: Path) -> None:
+def test_the_memory_plan_counts_ranks_critic_and_reference_of_the_config(tmp_path: Path) -> None:
     text = (
         CUDA + "[trainer]\nranks = 4\nnodes = 2\nbucket_mib = 64\ngradient_checkpointing = true\n"
         '[algorithm]\nname = "ppo"\nkl_coef = 0.1\n'

@@ -74,7 +74,7 @@ def allocated(backend: SingleDevice) -> dict[str, int]:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_lies_there_for_good_is_what_a_trainer_allocates_to_the_byte(
+def test_planned_persistent_memory_equals_the_trainers_allocation_to_the_byte(
     tmp_path: Path, optimizer: str, tied: bool
 ) -> None:
     model = tiny_model(tied=tied, layers=3)
@@ -85,7 +85,7 @@ def test_what_lies_there_for_good_is_what_a_trainer_allocates_to_the_byte(
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_so_are_adapters_beside_frozen_weights(tmp_path: Path, optimizer: str) -> None:
+def test_planned_adapter_memory_equals_the_trainers_allocation_to_the_byte(tmp_path: Path, optimizer: str) -> None:
     model = tiny_model(layers=2)
     shape = saved(model, tmp_path)
     add_adapters(model, LORA)
@@ -122,7 +122,7 @@ def kept_for_backward(module: Any) -> int:
     ],
 )
 @pytest.mark.parametrize("head_norms", [False, True], ids=["llama", "qwen3"])
-def test_activations_are_what_a_forward_pass_keeps(
+def test_planned_activations_equal_those_kept_by_a_forward_pass(
     how: Training, weights: torch.dtype, forward: torch.dtype, head_norms: bool
 ) -> None:
     kind, model = (Qwen3Config, Qwen3ForCausalLM) if head_norms else (LlamaConfig, LlamaForCausalLM)
@@ -144,7 +144,7 @@ def test_activations_are_what_a_forward_pass_keeps(
     ("size", "tokens", "chunk", "gib"),
     [("0.6", 8192, 256, 29.3), ("1.7", 16384, 256, 89.4), ("1.7", 16384, 2048, 90.9), ("1.7", 16384, 8192, 101.5)],
 )
-def test_a_step_is_planned_as_it_was_measured_on_an_h200(size: str, tokens: int, chunk: int, gib: float) -> None:
+def test_the_plan_of_a_step_matches_measurements_on_an_h200(size: str, tokens: int, chunk: int, gib: float) -> None:
     """Peaks of `headrace.selfcheck.step`, torch 2.11, 2026-11-26; it holds neither CUDA's context nor a snapshot."""
     pool = trainer_gpu(
         planned_shape(SIZES[size]), Training(micro_batch_tokens=tokens, logprob_chunk=chunk), first=False
@@ -168,7 +168,7 @@ def test_a_folder_and_a_config_give_the_same_shape(tmp_path: Path, kind: str) ->
     assert (found.hidden, found.inner, found.vocabulary) == (32, 48, 96)
 
 
-def test_a_mixture_counts_all_experts_as_weights_and_those_of_a_token_as_activations(tmp_path: Path) -> None:
+def test_a_mixture_counts_all_experts_as_weights_but_only_active_ones_as_activations(tmp_path: Path) -> None:
     model = tiny_family("qwen3_moe")
     found = saved(model, tmp_path)
     assert found.parameters == sum(weight.numel() for weight in model.parameters())
@@ -188,7 +188,9 @@ def test_eight_ranks_share_everything_and_rank_0_has_one_bucket_more() -> None:
     ("stage", "weights", "gradients", "optimizer"),
     [(1, 4, 4, 12 / 8), (2, 4, 4 / 8, 12 / 8), (3, 4 / 8, 4 / 8, 12 / 8)],
 )
-def test_zero_shares_what_its_stage_says(stage: int, weights: float, gradients: float, optimizer: float) -> None:
+def test_each_zero_stage_shards_its_documented_parts(
+    stage: int, weights: float, gradients: float, optimizer: float
+) -> None:
     held = states(EIGHT, Training(backend="deepspeed", ranks=8, zero_stage=stage))
     expected = {"weights": weights, "gradients": gradients, "optimizer": optimizer}
     assert {name: size / EIGHT.parameters for name, size in held.items()} == pytest.approx(expected)

@@ -36,7 +36,7 @@ def config(folder: Path, *arguments: str) -> Resolved:
         (("--run.device", "cuda"), range(1), range(0), 1),
     ],
 )  # fmt: skip
-def test_servers_stand_behind_the_trainers_ranks(
+def test_servers_get_the_gpus_after_the_trainers_ranks(
     tmp_path: Path, arguments: tuple[str, ...], trainer: range, servers: range, needed: int
 ) -> None:
     resolved = config(tmp_path, *arguments)

@@ -11,7 +11,7 @@ from headrace.wire.errors import ConfigError
 from tests.unit.headrace.history.test_check import RUN, Forge
 
 
-def test_it_takes_only_what_names_the_group(tmp_path: Path) -> None:
+def test_gathering_keeps_only_records_of_the_group(tmp_path: Path) -> None:
     Forge(tmp_path).run(steps=3).drop(6, "poison")
     found = gather(tmp_path, group_id(RUN, 3))
     assert [event["event"] for event in found.events] == ["issued", "batch"]
@@ -22,7 +22,7 @@ def test_it_takes_only_what_names_the_group(tmp_path: Path) -> None:
     assert dropped.dropped is not None and dropped.dropped.reason == "poison" and dropped.batch is None
 
 
-def test_pruned_payloads_and_torn_lines_are_no_error(tmp_path: Path) -> None:
+def test_gathering_tolerates_pruned_payloads_and_torn_lines(tmp_path: Path) -> None:
     Forge(tmp_path).run(steps=1)
     for path in (tmp_path / "journal" / "payloads").iterdir():
         path.unlink()
@@ -33,7 +33,7 @@ def test_pruned_payloads_and_torn_lines_are_no_error(tmp_path: Path) -> None:
     assert found.notes == ["the texts of step 1 are gone: there is no rollouts/step-000001.parquet"]
 
 
-def test_the_verb_tells_what_was_never_issued_and_which_rollouts_there_are(tmp_path: Path) -> None:
+def test_explain_rejects_unissued_groups_and_unknown_rollouts(tmp_path: Path) -> None:
     forge = Forge(tmp_path).run(steps=2)
     (forge.run_dir / "config" / "run.toml").write_text(f'[run]\nid = "{RUN}"\n')
     assert explain_in("g0", tmp_path).step == 1

@@ -26,6 +26,6 @@ def test_a_held_out_prompt(text: str, rollout: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "foo", "g", "demo/", "demo/x3", "demo/g5/x", "demo/g1/2/3", "e25"])
-def test_anything_else_is_refused_with_the_forms(text: str) -> None:
+def test_other_names_are_rejected_with_the_accepted_forms(text: str) -> None:
     with pytest.raises(ConfigError, match="names no group or rollout"):
         parse_name(text, "demo")

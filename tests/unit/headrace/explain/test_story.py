@@ -63,7 +63,7 @@ def trained() -> Gathered:
     return Gathered(events=events, done=done, commits=commits, batch=batch(), rollouts=[row(0), row(1)])
 
 
-def test_a_trained_group_is_told_from_prompt_to_the_version_that_learned_from_it() -> None:
+def test_the_story_of_a_trained_group_runs_from_its_prompt_to_the_trained_version() -> None:
     story = story_of(trained())
     assert (story.state, story.step, story.attempts, story.redeliveries) == ("trained", 4, 1, 0)
     assert story.where == "trained in step 4, place 2 of 2 in the batch"
@@ -93,7 +93,7 @@ def test_a_dropped_group_says_why() -> None:
     assert story.life[-1].what == "dropped as stale"
 
 
-def test_what_was_issued_and_delivered_again_is_counted() -> None:
+def test_reissues_and_redeliveries_are_counted() -> None:
     again = event("group_generated", 103.0, "rollout-1-b9")
     second = {**ISSUED, "t": 150.0, "attempt": 1}
     third = event("group_generated", 151.0, "rollout-1-b9", attempt=1)

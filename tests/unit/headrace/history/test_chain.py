@@ -34,7 +34,7 @@ def test_a_config_is_as_a_life_or_a_command_recorded_it() -> None:
     assert list(chain.config_is_recorded(history(), old)) == []
 
 
-def test_the_end_of_a_step_is_journaled_once_and_that_of_the_run_is_the_last() -> None:
+def test_each_step_ends_once_in_the_journal_and_the_run_ends_after_the_last() -> None:
     assert list(chain.steps_end_once(history(has_ended=True, ended_version=3))) == []
     (doubled,) = chain.steps_end_once(history(done=[1, 2, 2]))
     assert doubled == "the end of step 2 is 2 times in the journal"
@@ -42,7 +42,7 @@ def test_the_end_of_a_step_is_journaled_once_and_that_of_the_run_is_the_last() -
     assert cut == "the run ended at version 4, but the last step whose end the journal has is 3"
 
 
-def test_committed_weights_are_those_of_the_journal() -> None:
+def test_committed_weights_must_match_the_journal() -> None:
     assert list(chain.weights_agree(history(committed={("r", 1, 3, "d3")}))) == []
     (altered,) = chain.weights_agree(history(committed={("r", 1, 3, "d2")}))
     assert altered == "r committed weights 1.3 as d2, the journal has d3 for them"
@@ -139,7 +139,7 @@ def test_no_content_of_an_event_log_is_a_traceback(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_service_that_runs_code_of_others_wrote_beyond_its_events_is_told_and_counts_for_nothing(
+def test_unexpected_events_from_services_that_run_user_code_are_reported_and_ignored(
     tmp_path: Path,
 ) -> None:
     EventLog(tmp_path, "trainer", 1).append("step_done", step=1, weights_digest="d")

@@ -129,7 +129,7 @@ def test_a_true_history_is_in_order(tmp_path: Path) -> None:
     assert set(json.loads(verdict.as_json())) >= {"ok", "steps", "groups", "weights_sha256", "problems"}
 
 
-def test_discarded_groups_break_no_order_and_are_told_by_their_reason(tmp_path: Path) -> None:
+def test_discarded_groups_break_no_order_and_are_counted_by_reason(tmp_path: Path) -> None:
     forge = Forge(tmp_path)
     forge.issue(*range(8))
     forge.commit(0, 1)
@@ -177,7 +177,7 @@ def test_a_stopped_run_has_open_groups_and_may_have_a_batch_that_is_not_done(tmp
     assert (verdict.steps, verdict.groups.open) == (3, 2)
 
 
-def test_a_second_life_of_the_trainer_is_no_problem(tmp_path: Path) -> None:
+def test_check_accepts_a_second_life_of_the_trainer(tmp_path: Path) -> None:
     forge = Forge(tmp_path).run()
     zombie, its_events = forge.journal, forge.trainer
     forge.issue(6, 7, 8, 9)
@@ -238,7 +238,7 @@ def test_the_end_of_a_run_is_its_last_line_though_the_clock_was_set_back(
     assert any("was issued and then forgotten" in problem for problem in forge.check().problems)
 
 
-def test_a_resumed_run_has_not_ended_though_its_clock_was_set_back_between_its_lives(
+def test_a_resumed_run_counts_as_unfinished_despite_a_clock_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forge = Forge(tmp_path)
@@ -274,7 +274,7 @@ def test_with_wait_the_order_is_strict_at_every_bound(tmp_path: Path, stale: str
         assert found[0] == "step 1 trained group 3, though group 2 had come before it and has no end"
 
 
-def test_with_mask_a_batch_may_be_older_than_the_bound_but_no_such_token_is_trained(tmp_path: Path) -> None:
+def test_with_mask_a_batch_may_exceed_the_bound_but_its_stale_tokens_are_not_trained(tmp_path: Path) -> None:
     forge = Forge(tmp_path, max_staleness=1, stale="mask")
     forge.issue(0, 1)
     forge.commit(0, 1, 2)
@@ -326,6 +326,6 @@ def test_the_hash_is_of_the_export_and_must_be_the_trainers(tmp_path: Path) -> N
     assert any("exported weights are not those" in problem for problem in forge.check().problems)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_check_rejects_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run directory"):
         check_run(tmp_path)

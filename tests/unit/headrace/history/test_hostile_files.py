@@ -41,7 +41,7 @@ def test_a_file_of_a_checkpoint_that_is_nested_too_deeply_is_a_problem(tmp_path:
     "spans", ["[3]", "[" * 100_000, '[[0, 2, 3, "d"]]', '[["a", 2, "1.0", "d"]]', "{", '[[0, 2, "x", "d"]]']
 )
 @pytest.mark.parametrize("stale", ["mask", "drop"])
-def test_spans_in_rollouts_that_are_none_are_a_problem(tmp_path: Path, spans: str, stale: str) -> None:
+def test_invalid_spans_in_rollouts_are_a_problem(tmp_path: Path, spans: str, stale: str) -> None:
     forge = Forge(tmp_path, max_staleness=1, stale=stale).run()
     row = {"group_id": group_id(RUN, 0), "rollout_index": 0, "replica_id": "replica-0", "tokens": 2, "spans": spans}
     row |= {"trained_tokens": 2, "token_advantages": None, "reward": 1.0}

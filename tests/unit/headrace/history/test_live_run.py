@@ -33,13 +33,13 @@ def test_it_is_in_order(live: Forge) -> None:
     assert int(note.split(": ")[1].split()[0]) >= 2, "what only one look has found is counted"
 
 
-def test_what_is_wrong_with_it_is_a_problem_of_every_look(live: Forge) -> None:
+def test_every_check_of_a_live_run_reports_the_problem(live: Forge) -> None:
     live.drop(1)
     (problem,) = live.check().problems
     assert "g00000001" in problem
 
 
-def test_an_ended_run_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_run_is_read_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forge, looks, read = Forge(tmp_path).run(), [], check.read_history
     forge.drop(1)
 

@@ -17,7 +17,7 @@ def whole() -> FoundChain:
     return FoundChain(receipts=chained, ranges={(0, "e"): "x", (1, "e"): "y"}, sizes={"e": 20})
 
 
-def test_a_chain_of_receipts_holds_while_its_files_have_what_it_covers(whole: FoundChain) -> None:
+def test_a_receipt_chain_holds_while_its_files_keep_the_covered_bytes(whole: FoundChain) -> None:
     assert list(chain_holds(whole)) == []
     changed = FoundChain(receipts=whole.receipts, ranges={(0, "e"): "z", (1, "e"): "y"}, sizes=whole.sizes)
     assert list(chain_holds(changed)) == ["e was changed between byte 0 and 10, which the receipt of step 1 covers"]
@@ -30,7 +30,7 @@ def test_a_chain_of_receipts_holds_while_its_files_have_what_it_covers(whole: Fo
     ]
 
 
-def test_a_receipt_of_the_chain_holds_and_says_what_it_does_not_cover(whole: FoundChain) -> None:
+def test_a_valid_receipt_reports_what_it_does_not_cover(whole: FoundChain) -> None:
     assert judge_receipt(whole, "r2", 2) == ("", "the receipt of step 2 covers the whole run")
     assert judge_receipt(whole, "r1", 2) == ("", "the receipt is of step 1, and holds; the run went on to step 2")
     grown = FoundChain(receipts=whole.receipts, ranges=whole.ranges, sizes={"e": 25, "f": 3})

@@ -13,7 +13,7 @@ from headrace.wire.errors import DataError
 from headrace.wire.weights import digest
 
 
-def test_the_hash_equals_that_of_the_tensors_whatever_their_files(tmp_path: Path) -> None:
+def test_the_hash_depends_on_the_tensors_and_not_on_their_files(tmp_path: Path) -> None:
     random = torch.Generator().manual_seed(0)
     tensors = {
         "z": torch.randn(3, 4, generator=random),

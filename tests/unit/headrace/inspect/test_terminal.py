@@ -22,7 +22,7 @@ def controls(text: str) -> set[str]:
     return {one for one in text if unicodedata.category(one) == "Cc"} - {"\n", "\t"}
 
 
-def test_control_characters_are_shown_and_all_else_is_as_it_was() -> None:
+def test_control_characters_are_escaped_and_other_text_is_unchanged() -> None:
     assert printable("a\tb\nc é 日 \\x1b") == "a\tb\nc é 日 \\x1b"
     assert printable("\x1b[2J\r\x00\x7f\x9b") == r"\x1b[2J\x0d\x00\x7f\x9b"
     every = "".join(map(chr, range(0x110000)))
@@ -49,7 +49,7 @@ def test_lines_tables_and_live_tables_have_no_control_sequence_of_their_content(
     assert controls(re.sub(r"\r?\x1b\[[?\d;]*[A-Za-z]", "", shown)) == set()
 
 
-def test_a_complaint_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_output_has_no_raw_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     Output.choose(json=False).complain(HOSTILE)
     Output.choose(json=True).say(HOSTILE)
     Output.choose(json=False).say(HOSTILE)

@@ -28,7 +28,7 @@ def test_the_model_goes_into_the_run_directory_unless_a_path_is_given(tmp_path: 
     assert given.to_make is None and settle(given, tmp_path / "run").config.model.path == given.config.model.path
 
 
-def test_what_is_made_is_a_model_folder_and_the_same_each_time(tmp_path: Path) -> None:
+def test_make_model_writes_a_valid_and_reproducible_model_folder(tmp_path: Path) -> None:
     table = MakeTable(
         characters="ab", hidden=16, intermediate=16, layers=1, heads=2, kv_heads=1, head_dim=8, context=64
     )

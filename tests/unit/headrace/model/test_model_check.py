@@ -60,7 +60,7 @@ def index(model: Path, file: str) -> None:
         (lambda m: (m / INDEX).write_text('{"weight_map": {"x": 5}}'), "cannot be read"),
     ],
 )
-def test_what_is_wrong_is_named(model: Path, damage: Callable[[Path], object], told: str) -> None:
+def test_each_defect_of_a_model_folder_is_named(model: Path, damage: Callable[[Path], object], told: str) -> None:
     damage(model)
     with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
         check_model(model, engine="torch")

@@ -90,7 +90,7 @@ def test_a_token_goes_along_and_a_file_without_one_is_refused(tmp_path: Path) ->
         (502, "<html>", TransientError, "502"),
     ],
 )
-def test_what_is_refused_is_the_users_and_what_is_away_is_not(
+def test_a_rejection_is_a_user_error_and_an_outage_is_transient(
     status: int, body: object, kind: type[Exception], words: str
 ) -> None:
     answer = httpx.Response(status, json=body) if not isinstance(body, str) else httpx.Response(status, text=body)

@@ -48,7 +48,7 @@ def test_each_role_and_the_broker_get_their_certificate_and_no_key_of_another(
     assert by_all == {tmp_path / "valkey" / SECRET[0]}
 
 
-def test_written_again_nothing_changes_and_what_is_missing_is_made_anew(
+def test_rewriting_certificates_changes_nothing_and_recreates_missing_files(
     folders: dict[Role, Path], tmp_path: Path
 ) -> None:
     write(folders)
@@ -83,7 +83,7 @@ def test_certificates_with_a_third_of_their_days_left_are_renewed_by_the_same_au
     assert after.expires > before.expires + 80 * 24 * 3600
 
 
-def test_an_authority_that_was_not_finished_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_authority_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(folder: Path, **of: object) -> None:
         make_authority(folder, hosts=(), days=1)
         raise KeyboardInterrupt

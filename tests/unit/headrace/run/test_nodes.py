@@ -69,7 +69,7 @@ def test_a_machine_that_joins_has_settings_and_ports_of_its_own(tmp_path: Path) 
         node_settings(folder, 2, "", {})
 
 
-def test_a_machine_joins_once_and_whoever_comes_second_touches_nothing(tmp_path: Path) -> None:
+def test_a_machine_joins_once_and_a_second_join_writes_nothing(tmp_path: Path) -> None:
     table = {"ranks": 4, "nodes": 2, "rendezvous": "10.0.0.4:29500"}
     folder = run_dir(tmp_path, TrainerSettings.model_validate({"trainer": table}))
     lock = RunLock(folder, name="join-1.lock")

@@ -8,7 +8,7 @@ from headrace.config.run_dir import absent_folders, let_group_read, make_event_f
 from headrace.wire.rundir.layout import RunPaths
 
 
-def test_a_new_one_can_be_read_by_its_owner_only_and_its_parents_as_usual(tmp_path: Path) -> None:
+def test_a_new_run_folder_is_private_and_its_parents_have_the_usual_mode(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "one"
     absent = absent_folders(folder)
     make_private(absent)
@@ -18,13 +18,13 @@ def test_a_new_one_can_be_read_by_its_owner_only_and_its_parents_as_usual(tmp_pa
     assert not folder.parent.exists()
 
 
-def test_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_existing_folder_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o750)
     make_private(absent_folders(tmp_path))
     assert tmp_path.stat().st_mode & 0o777 == 0o750
 
 
-def test_in_a_deployment_the_group_reads_it_and_nobody_else(tmp_path: Path) -> None:
+def test_in_a_deployment_only_the_group_can_also_read_the_run_folder(tmp_path: Path) -> None:
     folder = tmp_path / "one"
     make_private(absent_folders(folder))
     let_group_read(folder)

@@ -39,7 +39,7 @@ def test_numbers_are_means_of_the_last_ten_steps(tmp_path: Path) -> None:
     assert "t" not in facts.last and facts.id == "r"
 
 
-def test_the_state_is_told_by_lock_and_last_word(tmp_path: Path) -> None:
+def test_a_runs_state_follows_from_its_lock_and_last_event(tmp_path: Path) -> None:
     prepared = make(tmp_path / "prepared")
     assert facts_of(prepared).state == "prepared" and facts_of(prepared).last == {}
     finished = make(tmp_path / "finished", 3)

@@ -18,7 +18,7 @@ def test_the_folder_is_made_before_each_start(broker: EmbeddedBroker) -> None:
         broker.data.rmdir()
 
 
-def test_what_it_died_of_twice_is_put_aside_and_kept(broker: EmbeddedBroker) -> None:
+def test_broker_data_is_set_aside_and_kept_after_two_crashes(broker: EmbeddedBroker) -> None:
     folder = broker.data
     for number in (1, 2):
         broker.prepare(0)

@@ -39,7 +39,7 @@ def picked_by(process: "subprocess.Popen[str]") -> set[int]:
     return {int(port) for port in process.stdout.readline().split()}
 
 
-def test_what_one_run_has_picked_no_other_picks_before_it_listens() -> None:
+def test_picked_ports_are_reserved_before_their_process_listens() -> None:
     ours = pick_ports(5)
     with other(ours) as first:
         theirs = picked_by(first)

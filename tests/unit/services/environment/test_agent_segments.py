@@ -5,7 +5,7 @@ from collections import Counter
 from headrace.services.environment.agent.segments import EPISODES, SegmentWatch
 
 
-def test_edits_and_templates_are_told_once_a_window_and_branches_are_not() -> None:
+def test_segments_by_edits_or_templates_are_reported_once_a_window_but_not_branches() -> None:
     watch = SegmentWatch()
     meant = Counter({"first": 1, "opened": 4, "branched": 4, "": 1})
     assert watch.take("r/0", 10, meant) is None

@@ -64,7 +64,7 @@ class Played:
         return [str(one.said["content"]) for one in self.tree.trained()], len(joined.segments)
 
 
-def test_a_conversation_that_goes_on_is_one_segment_of_what_was_sampled() -> None:
+def test_a_continued_conversation_is_one_segment_of_sampled_tokens() -> None:
     it = Played()
     first = it.call(USER, answer="a")
     second = it.call(USER, says("a"), hears("x"), answer="b")
@@ -111,7 +111,7 @@ def test_a_request_repeated_before_its_answer_is_used_has_that_answer() -> None:
     assert it.tree.repeated(it.tree.take([USER])) is None
 
 
-def test_a_leaf_that_the_program_passed_by_is_dropped_and_the_end_of_a_path_is_not() -> None:
+def test_an_abandoned_leaf_is_dropped_and_the_end_of_a_path_is_kept() -> None:
     it = Played()
     it.call(USER, answer="a")
     it.call(USER, says("a"), hears("x"), answer="b")
@@ -148,7 +148,7 @@ def test_branches_are_trained_depth_first_with_each_token_once() -> None:
     assert last is not None and last.said["content"] == "c2"
 
 
-def test_behind_a_turn_comes_what_continues_it_whichever_branch_was_first() -> None:
+def test_the_branch_that_continues_a_turn_follows_it_even_if_opened_later() -> None:
     it = Played()
     it.call(USER, answer="a")
     rendered_anew = it.answer(it.tree.take([USER, says("a"), hears("1")]), "b1", before="no thoughts\n")

@@ -37,7 +37,7 @@ async def test_turns_that_wait_for_tokens_are_counted_when_they_begin() -> None:
     assert [one.reason for one in found[2:] if isinstance(one, BudgetSpentError)] == [FinishReason.TURN_LIMIT] * 2
 
 
-async def test_a_context_or_the_tokens_used_up_is_a_limit_of_length() -> None:
+async def test_a_full_context_or_token_budget_ends_with_length() -> None:
     for made, context in ((budget(most=5), 10), (budget(), 1000)):
         if context == 10:
             await spent(made, 5)

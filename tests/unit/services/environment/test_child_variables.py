@@ -4,7 +4,7 @@ from headrace.services.environment.child.config import ChildConfig
 from headrace.services.environment.child.sandbox import child_variables
 
 
-def test_a_proxy_that_a_child_is_given_is_not_for_the_endpoint_of_the_policy() -> None:
+def test_a_childs_proxy_is_bypassed_for_the_policy_endpoint() -> None:
     given = {"https_proxy": "http://p:1", "no_proxy": "a.b", "KEY": "k"}
     assert "no_proxy" not in child_variables(given, ChildConfig(), "/tmp")
     found = child_variables(given, ChildConfig(variables=("https_proxy", "no_proxy")), "/tmp")

@@ -27,7 +27,7 @@ def chosen(directory: ReplicaDirectory, *, preferred: str = "", min_version: int
     return "" if found is None else found.replica_id
 
 
-def test_a_first_turn_goes_to_the_replica_with_the_most_free_rows_less_those_taken_since() -> None:
+def test_a_first_turn_goes_to_the_replica_with_the_most_rows_still_free() -> None:
     directory = listing(place("a", 2), place("b", 5), place("c", 4))
     assert chosen(directory) == "b"
     busiest = directory.choose(3)
@@ -38,7 +38,7 @@ def test_a_first_turn_goes_to_the_replica_with_the_most_free_rows_less_those_tak
     assert chosen(directory) == "b"
 
 
-def test_later_turns_stay_where_the_prefix_is_while_there_is_room() -> None:
+def test_later_turns_stay_with_the_cached_prefix_while_rows_are_free() -> None:
     directory = listing(place("a", 1), place("b", 5))
     assert chosen(directory, preferred="a") == "a"
     home = directory.choose(3, preferred="a")
@@ -65,7 +65,7 @@ def test_a_replica_that_was_full_is_passed_over_for_a_while_also_in_the_next_lis
     assert chosen(directory) == "a", "one that has moved is another process"
 
 
-def test_a_turn_that_is_under_way_across_a_list_counts_itself_out_of_it() -> None:
+def test_a_turn_that_spans_a_new_replica_list_frees_its_row_when_it_ends() -> None:
     directory = listing(place("a", 2), place("b", 2))
     asked = directory.choose(3)
     assert asked is not None and asked.replica_id == "b"

@@ -9,14 +9,14 @@ from headrace.wire.rundir.events import read_events
 from tests.unit.services.orchestrator.publication_world import ScriptedReplica, committed, world
 
 
-async def test_an_engine_with_checksums_is_told_what_they_must_be(tmp_path: Path) -> None:
+async def test_an_engine_with_checksums_receives_the_expected_values(tmp_path: Path) -> None:
     one = ScriptedReplica("a", format="sglang-sha256", digests=[])
     async with world(tmp_path, one) as it:
         assert committed(await it.publisher.publish(it.request())) == {"a": True}
         assert one.checksums == {"w": "sglang-sha256 3"}
 
 
-async def test_who_holds_other_weights_than_the_others_is_quarantined(tmp_path: Path) -> None:
+async def test_a_replica_whose_weights_differ_from_the_others_is_quarantined(tmp_path: Path) -> None:
     good = [ScriptedReplica(name, checksum="right") for name in "ab"]
     liar = ScriptedReplica("c", checksum="wrong")
     async with world(tmp_path, *good, liar) as it:
@@ -37,7 +37,7 @@ async def test_who_holds_other_weights_than_the_others_is_quarantined(tmp_path: 
         ([{"checksum": "right", "unknown": 3}] * 2, "compared"),
     ],
 )
-async def test_events_and_status_say_what_the_weights_were_held_against(
+async def test_events_and_status_name_the_proof_of_the_weights(
     tmp_path: Path, scripts: list[dict[str, Any]], proof: str
 ) -> None:
     replicas = [ScriptedReplica(name, **script) for name, script in zip("ab", scripts, strict=False)]
@@ -50,7 +50,7 @@ async def test_events_and_status_say_what_the_weights_were_held_against(
     assert {member["proof"] for member in told["members"]} == {proof}
 
 
-async def test_a_newcomer_is_compared_with_those_that_serve(tmp_path: Path) -> None:
+async def test_a_newcomer_is_compared_with_serving_replicas(tmp_path: Path) -> None:
     first, second = (ScriptedReplica(name, checksum="right", unknown=3) for name in "ab")
     async with world(tmp_path, first, second) as it:
         assert await it.publisher.bring(it.request(), it.replica("a"))
@@ -68,7 +68,7 @@ async def test_a_newcomer_is_compared_with_those_that_serve(tmp_path: Path) -> N
         ("xxh3:aa", "sgl64:bb", True),
     ],
 )
-async def test_who_has_kept_its_weights_is_refused_where_others_are_known_to_have_come(
+async def test_unchanged_weights_are_rejected_if_the_published_digest_changed(
     tmp_path: Path, before: str, now: str, accepted: bool
 ) -> None:
     one = ScriptedReplica("a", checksum="same")
@@ -80,13 +80,13 @@ async def test_who_has_kept_its_weights_is_refused_where_others_are_known_to_hav
         assert outcome == {"a": accepted}
 
 
-async def test_of_two_that_differ_neither_is_believed(tmp_path: Path) -> None:
+async def test_two_differing_replicas_are_both_rejected(tmp_path: Path) -> None:
     pair = ScriptedReplica("a", checksum="one"), ScriptedReplica("b", checksum="other")
     async with world(tmp_path, *pair) as it:
         assert committed(await it.publisher.publish(it.request())) == {"a": False, "b": False}
 
 
-async def test_who_keeps_its_old_weights_is_caught_although_it_is_alone(tmp_path: Path) -> None:
+async def test_a_single_replica_that_keeps_its_old_weights_is_caught(tmp_path: Path) -> None:
     one = ScriptedReplica("a", checksum="old")
     async with world(tmp_path, one) as it:
         assert committed(await it.publisher.publish(it.request(3))) == {"a": True}

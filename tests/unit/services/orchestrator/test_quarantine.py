@@ -58,7 +58,7 @@ async def test_a_version_that_was_never_published_is_disowned_and_recorded_once(
     assert not run.registry.places(0.0).replicas[0].takes
 
 
-async def test_before_the_first_publication_and_of_an_unknown_boot_nothing_is_judged(tmp_path: Path) -> None:
+async def test_weights_are_not_judged_before_a_publication_or_for_an_unknown_boot(tmp_path: Path) -> None:
     run = run_of(Office(tmp_path))
     await run.register_trainer(trainer("t1"))
     assert not (await beat(run, 9, 9)).HasField("disown")
@@ -69,7 +69,7 @@ async def test_before_the_first_publication_and_of_an_unknown_boot_nothing_is_ju
     assert (await beat(run, 9, 9)).HasField("disown")
 
 
-async def test_groups_in_a_row_under_weights_that_the_trainer_never_had_are_a_reason_each_time_anew(run: Run) -> None:
+async def test_each_new_streak_of_groups_under_unknown_weights_disowns_them_again(run: Run) -> None:
     await report(run, MOST_UNPROVEN - 1)
     assert not (await beat(run, 1, 4)).HasField("disown")
     await report(run, MOST_UNPROVEN)

@@ -33,7 +33,7 @@ def trainer(boot_id: str) -> pb.RegisterTrainerRequest:
     return pb.RegisterTrainerRequest(address="t:1", boot_id=boot_id)
 
 
-async def test_the_trainer_knows_of_a_stop_once_a_report_was_answered_with_it(office: Office) -> None:
+async def test_the_trainer_learns_of_a_stop_from_the_answer_to_its_report(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
     await run.report(pb.ReportProgressRequest(incarnation=1))
@@ -46,7 +46,7 @@ async def test_the_trainer_knows_of_a_stop_once_a_report_was_answered_with_it(of
     assert not run.state.trainer.knows_stop
 
 
-async def test_the_trainer_is_told_the_replicas_gpus_once_all_have_reported_them(office: Office) -> None:
+async def test_the_trainer_learns_the_gpu_count_once_all_replicas_have_reported(office: Office) -> None:
     run = run_of(office)
     await run.register_trainer(trainer("t1"))
     report = pb.ReportProgressRequest(incarnation=1)
@@ -71,7 +71,7 @@ async def test_every_later_life_records_the_end_of_the_run_again(office: Office)
     assert [one.get("again", False) for one in told] == [False, True]
 
 
-async def test_replicas_are_told_which_groups_have_ended_and_the_trainer_where_the_awaited_one_is(
+async def test_replicas_learn_ended_groups_and_the_trainer_where_its_awaited_group_is(
     office: Office,
 ) -> None:
     run = run_of(office)

@@ -33,7 +33,7 @@ def test_a_group_that_fails_alone_is_given_up_after_its_tries_and_the_circuit_st
     assert one.state is State.CLOSED and one.room(0.0) is None
 
 
-def test_different_groups_that_fail_in_a_row_open_it_and_nobody_is_given_up() -> None:
+def test_consecutive_failures_of_different_groups_open_the_circuit_and_drop_no_group() -> None:
     one = circuit()
     assert [fail(one, name) for name in ("g1", "g2", "g3")] == ["CircuitOpenError"] * 3
     assert one.state is State.OPEN and one.room(0.5) == 0
@@ -41,7 +41,7 @@ def test_different_groups_that_fail_in_a_row_open_it_and_nobody_is_given_up() ->
         one.admit(0.5)
 
 
-def test_a_success_between_them_keeps_it_closed() -> None:
+def test_a_success_between_failures_keeps_the_circuit_closed() -> None:
     one = circuit()
     for name in ("g1", "g2"):
         fail(one, name)
@@ -50,13 +50,13 @@ def test_a_success_between_them_keeps_it_closed() -> None:
     assert fail(one, "g3") == "CircuitOpenError" and one.state is State.CLOSED
 
 
-def test_a_scorer_that_says_it_is_down_opens_it_at_once() -> None:
+def test_a_scorer_that_reports_itself_down_opens_the_circuit_at_once() -> None:
     one = circuit()
     assert fail(one, "g1", 0.0, Failure.DOWN) == "CircuitOpenError"
     assert one.state is State.OPEN
 
 
-def test_a_few_are_let_through_later_and_a_success_closes_it() -> None:
+def test_an_open_circuit_lets_probes_through_and_a_success_closes_it() -> None:
     one = circuit()
     fail(one, "g1", 0.0, Failure.DOWN)
     assert one.room(1.1) == 4
@@ -67,7 +67,7 @@ def test_a_few_are_let_through_later_and_a_success_closes_it() -> None:
     assert one.state is State.CLOSED and one.reason == ""
 
 
-def test_probes_that_fail_come_ever_more_rarely() -> None:
+def test_failed_probes_back_off() -> None:
     one = circuit(outage_s=1000)
     fail(one, "g1", 0.0, Failure.DOWN)
     now, waits = 0.0, []
@@ -95,14 +95,14 @@ def test_an_outage_ends_the_run_after_its_deadline_with_the_reason() -> None:
         one.fail("g1", "status 500", now, Failure.DOWN)
 
 
-def test_refused_values_give_a_group_up_at_once_and_only_a_long_row_of_them_opens_it() -> None:
+def test_rejected_values_drop_a_group_at_once_and_a_long_streak_opens_the_circuit() -> None:
     one = circuit()
     said = [fail(one, f"g{number}", 0.0, Failure.REFUSED) for number in range(3 * REFUSED_ROW)]
     assert said[:-1] == [True] * (3 * REFUSED_ROW - 1)
     assert said[-1] == "CircuitOpenError" and one.state is State.OPEN
 
 
-def test_a_group_that_takes_the_scorer_for_down_again_and_again_while_others_are_scored_is_given_up() -> None:
+def test_a_group_that_keeps_failing_while_others_are_scored_is_dropped() -> None:
     one, now, said = circuit(), 0.0, []
     for _ in range(10):
         now += 1.5
@@ -116,7 +116,7 @@ def test_a_group_that_takes_the_scorer_for_down_again_and_again_while_others_are
     assert one.state is State.CLOSED
 
 
-def test_a_group_that_is_tried_again_and_again_while_nothing_is_scored_is_never_given_up() -> None:
+def test_a_group_is_never_dropped_while_nothing_else_is_scored() -> None:
     one, now, said = circuit(outage_s=1000), 0.0, set()
     for _ in range(20):
         while one.room(now) == 0:

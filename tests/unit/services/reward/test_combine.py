@@ -22,7 +22,7 @@ def table(kind: Combination, **options: float) -> CombinationTable:
     ("kind", "score"),
     [("weighted_sum", 3.5), ("mean", 3.5 / 3), ("median", 1.0), ("product", 0.0), ("min", 0.0)],
 )
-def test_each_combination_is_what_its_name_says(kind: Combination, score: float) -> None:
+def test_each_combination_computes_its_named_function(kind: Combination, score: float) -> None:
     assert combine(table(kind), parts(1.0, 2.5, 0.0)) == pytest.approx(score)
 
 
@@ -32,7 +32,7 @@ def test_weights_count_in_sum_and_mean() -> None:
     assert combine(table("mean"), weighted) == 0.5
 
 
-def test_a_gate_lets_the_sum_of_the_others_through_or_its_own_value() -> None:
+def test_a_gate_passes_the_sum_of_the_others_or_gives_its_own_value() -> None:
     def gated(value: float | None) -> float | None:
         gate = MemberValue(name="format", value=value, at_least=0.5)
         rest = [MemberValue(name="math", value=1.0, weight=2.0), MemberValue(name="length", value=-0.5)]
@@ -43,7 +43,7 @@ def test_a_gate_lets_the_sum_of_the_others_through_or_its_own_value() -> None:
     assert gated(None) is None
 
 
-def test_a_closed_gate_decides_whatever_else_abstains() -> None:
+def test_a_closed_gate_decides_even_if_other_members_abstain() -> None:
     shut = [
         MemberValue(name="g", value=0.0, at_least=0.5),
         MemberValue(name="h", value=None, at_least=0.5),
@@ -53,7 +53,7 @@ def test_a_closed_gate_decides_whatever_else_abstains() -> None:
 
 
 @pytest.mark.parametrize("kind", ["weighted_sum", "product", "min"])
-def test_one_abstention_is_one_of_the_whole_unless_it_is_optional(kind: Combination) -> None:
+def test_a_required_member_that_abstains_makes_the_whole_abstain(kind: Combination) -> None:
     assert combine(table(kind), parts(1.0, None)) is None
     other = [MemberValue(name="a", value=0.5), MemberValue(name="b", value=None, optional=True)]
     assert combine(table(kind), other) == 0.5
@@ -61,7 +61,7 @@ def test_one_abstention_is_one_of_the_whole_unless_it_is_optional(kind: Combinat
 
 
 @pytest.mark.parametrize("kind", ["mean", "median"])
-def test_an_ensemble_goes_by_those_that_scored_while_they_are_a_quorum(kind: Combination) -> None:
+def test_an_ensemble_scores_with_the_members_that_form_a_quorum(kind: Combination) -> None:
     assert combine(table(kind), parts(0.2, 0.4, None)) == pytest.approx(0.3)
     assert combine(table(kind), parts(0.2, None)) is None
     assert combine(table(kind, quorum=0.0), parts(0.2, None)) == pytest.approx(0.2)
@@ -69,7 +69,7 @@ def test_an_ensemble_goes_by_those_that_scored_while_they_are_a_quorum(kind: Com
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=6))
-def test_the_worst_case_is_no_better_than_the_median_and_a_score_is_finite(values: list[float]) -> None:
+def test_the_minimum_never_exceeds_the_median_and_scores_are_finite(values: list[float]) -> None:
     worst, middle = combine(table("min"), parts(*values)), combine(table("median"), parts(*values))
     assert worst is not None and middle is not None and worst <= middle
     assert all(math.isfinite(combine(table(kind), parts(*values)) or 0) for kind in ("weighted_sum", "product"))
@@ -87,7 +87,9 @@ def test_the_worst_case_is_no_better_than_the_median_and_a_score_is_finite(value
         ("gate", [MemberValue(name="g", value=1.0, at_least=0.5, weight=2.0), *parts(1.0)], "weight counts nowhere"),
     ],
 )
-def test_members_that_cannot_be_combined_so_are_told(kind: Combination, members: list[MemberValue], words: str) -> None:
+def test_members_that_a_combination_cannot_combine_are_named(
+    kind: Combination, members: list[MemberValue], words: str
+) -> None:
     assert words in (problem(table(kind), members) or "")
     assert problem(table("weighted_sum"), parts(1.0, 1.0)) is None
 

@@ -88,7 +88,7 @@ async def test_a_completion_of_several_messages_is_an_episode_whose_text_is_the_
     assert broken_off.said == [{"role": "assistant", "content": "", "tool_calls": [made]}]
 
 
-async def test_what_cannot_be_scored_is_null_with_a_reason() -> None:
+async def test_an_unscorable_sample_is_null_with_a_reason() -> None:
     async for one in client(rubrics(scripted("odd"))):
         found = await one.post("/score", json={"samples": [{"completion": "good"}, {"completion": "bad"}]})
         first, second = found.json()["scores"]

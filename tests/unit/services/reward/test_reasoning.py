@@ -11,7 +11,7 @@ def answer(completion: str, *, opened: bool = False, tags: tuple[str, ...] = TAG
     return None if start is None else completion[start:]
 
 
-def test_up_to_the_last_closing_tag_is_thought() -> None:
+def test_text_up_to_the_last_closing_tag_is_reasoning() -> None:
     assert answer("<think>4</think>42") == "42"
     assert answer("a</think>b</think>c") == "c"
     assert answer("I think 42.</think>") == ""
@@ -25,7 +25,7 @@ def test_a_thought_that_never_closes_has_no_answer() -> None:
     assert answer("4</think>42", opened=True) == "42"
 
 
-def test_tags_are_those_of_the_run() -> None:
+def test_reasoning_tags_come_from_the_run() -> None:
     assert answer("[THINK]4[/THINK]42", tags=("[THINK]", "[/THINK]")) == "42"
     assert answer("<think>4</think>42", tags=()) == "<think>4</think>42"
 
@@ -36,7 +36,7 @@ def test_an_answer_holds_no_tag(pieces: list[str]) -> None:
     assert found is None or not any(tag in found for tag in TAGS)
 
 
-def test_a_prompt_opens_a_thought_at_its_end_or_in_the_beginning_that_it_gives() -> None:
+def test_a_prompt_can_open_reasoning_at_its_end_or_in_a_given_answer_prefix() -> None:
     assert opened_by("<|assistant|><think>\n", None, TAGS) == "<think>"
     assert opened_by("Use <think> and </think>.", None, TAGS) == ""
     begun = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<think>\nOkay"}]

@@ -40,7 +40,7 @@ def tokens(*values: float, dtype: type = np.float32) -> Verdict:
         (tokens(0.1, 0.2, 0, dtype=np.float64), "bad_token_scores"),
     ],
 )
-def test_it_is_refused_under_its_kind(verdict: object, kind: str) -> None:
+def test_each_invalid_verdict_is_rejected_under_its_kind(verdict: object, kind: str) -> None:
     found = refusal(verdict, IDS, low=0.0, high=1.0)
     assert found is not None and found[0] == kind and kind in KINDS and found[1]
 
@@ -56,7 +56,7 @@ def test_it_is_refused_under_its_kind(verdict: object, kind: str) -> None:
         tokens(0.5, -0.5, 0),
     ],
 )
-def test_a_number_in_range_and_an_abstention_stand(verdict: Verdict) -> None:
+def test_a_number_in_range_and_an_abstention_are_accepted(verdict: Verdict) -> None:
     assert refusal(verdict, IDS, low=0.0, high=1.0) is None
 
 

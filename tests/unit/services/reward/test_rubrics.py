@@ -61,7 +61,7 @@ async def test_each_sample_is_scored_by_the_rubric_of_its_task() -> None:
     assert made.versions(samples[0].columns) == {"half": "half@1"}
 
 
-async def test_an_ensemble_is_a_member_like_any_other() -> None:
+async def test_an_ensemble_can_be_a_member_of_a_rubric() -> None:
     ensemble = {
         "name": "ensemble",
         "label": "models",
@@ -128,7 +128,7 @@ def test_all_scorers_of_a_group_work_at_the_same_time(monkeypatch: pytest.Monkey
         ([scripted("one", at_least=0.5)], "needs combination = 'gate'"),
     ],
 )
-def test_a_rubric_that_cannot_work_is_refused_with_the_way_out(scorers: list[dict[str, object]], words: str) -> None:
+def test_an_invalid_rubric_is_rejected_with_a_fix(scorers: list[dict[str, object]], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         rubrics(*scorers)
 
@@ -150,7 +150,7 @@ def test_the_version_follows_config_combination_and_the_scorers_own_version() ->
     assert version(changed) != base
 
 
-async def test_token_scores_are_weighted_and_a_token_without_a_score_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_scores_are_weighted_and_unscored_tokens_stay_unscored(monkeypatch: pytest.MonkeyPatch) -> None:
     nan = float("nan")
 
     def said(*values: float) -> list[Verdict]:
@@ -212,6 +212,6 @@ async def test_a_scorer_reads_the_answer_the_whole_or_the_sampled_text() -> None
 
 
 @pytest.mark.parametrize("tags", [["<think>"], ["<a>", "<a>"], ["", "</a>"]])
-def test_reasoning_tags_are_two_or_none(tags: list[str]) -> None:
+def test_reasoning_tags_are_a_pair_or_absent(tags: list[str]) -> None:
     with pytest.raises(ValidationError, match="opening and the closing tag"):
         RewardTable(reasoning_tags=tags)

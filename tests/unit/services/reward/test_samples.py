@@ -10,7 +10,7 @@ from tests import builders
 GROUP = builders.played_group()
 
 
-def test_an_episode_that_failed_is_no_sample_and_abstains_with_its_reason() -> None:
+def test_a_failed_episode_is_not_scored_and_abstains_with_its_reason() -> None:
     (sample,) = samples_of(GROUP, "g")
     assert sample.name == GROUP.rollouts[0].rollout_id and sample.episode is GROUP.rollouts[0].episode
     played, lost = scores_of(GROUP, [Result(value=0.5)])
@@ -25,7 +25,7 @@ def test_a_score_stays_with_its_rollout_when_one_before_it_failed() -> None:
     assert (first.value, second.value) == (None, 0.25) and second.rollout_id == "test/g00000000/1"
 
 
-def test_scorers_of_ids_get_those_of_an_episode_of_one_segment() -> None:
+def test_token_scorers_get_ids_only_for_single_segment_episodes() -> None:
     (several,) = samples_of(GROUP, "g")
     assert several.prompt_ids is None and several.tokens == 4
     episode = GROUP.rollouts[0].episode

@@ -14,12 +14,12 @@ from headrace.wire.errors import ConfigError
     ("name", "words"),
     [("exact_mach", "did you mean 'exact_match'"), ("nonsense", "or your own module:function")],
 )
-def test_an_unknown_scorer_is_refused_with_the_way_out(name: str, words: str) -> None:
+def test_an_unknown_scorer_is_rejected_with_a_fix(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         build_scorer(name, {}, Context(component=name))
 
 
-def test_a_worker_imports_what_its_jobs_need_alone() -> None:
+def test_a_worker_imports_only_the_libraries_of_its_jobs() -> None:
     """There are as many as `reward.workers`, and each is started anew after a hang."""
     code = (
         "import sys, headrace.services.reward.workers.child, headrace.services.reward.scorers.json.child\n"

@@ -24,14 +24,14 @@ def ended(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [TrainerSettings, StageSettings])
-def test_the_code_of_a_stop_is_that_of_a_machines_first_process(ended, kind):
+def test_only_a_machines_first_process_exits_with_the_stop_code(ended, kind):
     settings = kind.model_validate({"trainer": {"ranks": 2}})
     assert ended(settings, [], TrainingEnd.INTERRUPTED) == 143
     assert ended(settings, CHILD, TrainingEnd.INTERRUPTED) == 0
     assert ended(settings, [], TrainingEnd.FINISHED) == 0
 
 
-def test_an_operators_stop_has_a_code_of_its_own_and_is_else_the_end_of_the_work(ended):
+def test_an_operators_stop_exits_with_its_configured_code_or_0(ended):
     settings = TrainerSettings.model_validate({"trainer": {"ranks": 2}})
     assert ended(settings, ["--operator-code", "76"], TrainingEnd.STOPPED) == 76
     assert ended(settings, ["--operator-code", "76"], TrainingEnd.FINISHED) == 0

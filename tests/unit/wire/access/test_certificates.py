@@ -41,7 +41,7 @@ def test_a_secret_of_cert_manager_is_read_too(folder: Path, tmp_path: Path) -> N
     assert read_certificates(tmp_path, Role.REWARD) == read_certificates(folder, Role.REWARD)
 
 
-def test_files_that_cannot_be_loaded_are_refused_by_name_with_the_way_out(folder: Path, tmp_path: Path) -> None:
+def test_unloadable_certificate_files_are_rejected_by_name(folder: Path, tmp_path: Path) -> None:
     refused(tmp_path / "none", Role.TRAINER, "ca.pem: No such file")
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)

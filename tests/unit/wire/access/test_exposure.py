@@ -12,13 +12,13 @@ def settings(host: str, url: str = "", tls: str = "") -> ServiceSettings:
     return ServiceSettings.model_validate({"host": host, "broker": {"url": url}, "tls": Path(tls) if tls else None})
 
 
-def test_on_one_machine_nothing_leaves_it() -> None:
+def test_on_one_machine_no_traffic_is_exposed() -> None:
     for url in ("", "unix:///run/s", "redis://127.0.0.1:6379/0", "redis://user:word@localhost/0"):
         assert not_encrypted(settings("127.0.0.1", url)) == []
     assert collectives_leave(settings("127.0.0.1"), nodes=1, weights=True) == ""
 
 
-def test_what_leaves_it_in_the_clear_is_named() -> None:
+def test_unencrypted_traffic_to_other_machines_is_named() -> None:
     both = ["gRPC (HEADRACE_TLS encrypts it)", "the broker (a rediss:// URL encrypts it)"]
     assert not_encrypted(settings("0.0.0.0", "redis://:word@valkey:6379/0")) == both
     assert not_encrypted(settings("0.0.0.0", "rediss://valkey:6379/0")) == both[:1]
@@ -35,11 +35,11 @@ def test_what_leaves_it_in_the_clear_is_named() -> None:
         (2, False, "gradients between 2 machines"),
     ],
 )
-def test_what_collectives_carry_is_named_with_certificates_too(nodes: int, weights: bool, carried: str) -> None:
+def test_collective_traffic_is_named_even_with_certificates(nodes: int, weights: bool, carried: str) -> None:
     assert collectives_leave(settings("0.0.0.0", tls="/tls"), nodes=nodes, weights=weights) == carried
 
 
-def test_an_address_beyond_loopback_is_anothers_machine() -> None:
+def test_an_address_beyond_loopback_counts_as_another_machine() -> None:
     assert leaves_in_the_clear("redis+sentinel://10.0.0.4:26379,10.0.0.5:26379/name") and not leaves_in_the_clear(
         "rediss+sentinel://10.0.0.4/name"
     )

@@ -90,7 +90,7 @@ def test_every_method_names_its_roles() -> None:
     assert not [method for method in METHODS if Role.ANNOTATOR in ALLOWED[method]]
 
 
-async def test_a_stranger_is_refused_on_every_method(port: int, folder: Path) -> None:
+async def test_every_method_rejects_callers_without_a_valid_token(port: int, folder: Path) -> None:
     token = (folder / Role.TRAINER).read_text()
     tries = [(), (("authorization", "Bearer "),), (("authorization", f"Bearer {token[:-1]}x"),)]
     tries += [(("authorization", f"Basic {token}"),), (("authorization", "Bearer x"), bearer(folder, Role.TRAINER))]
@@ -99,7 +99,7 @@ async def test_a_stranger_is_refused_on_every_method(port: int, folder: Path) ->
         assert set(codes) == {UNAUTHENTICATED}, (method, codes)
 
 
-async def test_a_role_calls_what_names_it_and_nothing_else(port: int, folder: Path) -> None:
+async def test_a_role_can_call_only_the_methods_that_name_it(port: int, folder: Path) -> None:
     for method in sorted(METHODS):
         codes = {role: await code_of(port, method, bearer(folder, role)) for role in Role}
         allowed = {role for role, code in codes.items() if code in REACHED}
@@ -150,9 +150,7 @@ async def test_health_needs_no_token_and_reflection_does(port: int, folder: Path
     assert await code_of(port, reflection) is UNAUTHENTICATED
 
 
-async def test_a_call_of_ours_carries_the_token_and_a_foreign_run_is_named(
-    port: int, folder: Path, tmp_path: Path
-) -> None:
+async def test_our_calls_carry_the_token_and_a_foreign_run_is_named(port: int, folder: Path, tmp_path: Path) -> None:
     async def publish() -> None:
         async with rpc.channel(f"127.0.0.1:{port}") as opened:
             ask = orchestrator_pb2_grpc.OrchestratorServiceStub(opened).Publish

@@ -32,13 +32,13 @@ def test_each_role_has_a_token_of_its_own_that_the_owner_alone_reads(folder: Pat
     assert not access.roles_of("") and not access.roles_of(digest_of(tokens[Role.TRAINER]))
 
 
-def test_tokens_that_are_there_stay(folder: Path) -> None:
+def test_existing_tokens_are_kept(folder: Path) -> None:
     before = {path.name: path.read_text() for path in folder.iterdir()}
     make_tokens(folder)
     assert {path.name: path.read_text() for path in folder.iterdir()} == before
 
 
-def test_of_many_that_make_them_at_a_time_one_wins_and_all_have_the_same(tmp_path: Path) -> None:
+def test_processes_that_create_tokens_at_once_agree_on_one_set(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "tokens"
 
     def access(role: Role) -> str:
@@ -51,7 +51,7 @@ def test_of_many_that_make_them_at_a_time_one_wins_and_all_have_the_same(tmp_pat
     assert [path.name for path in folder.parent.iterdir()] == ["tokens"]
 
 
-def test_what_cannot_be_read_is_named(folder: Path) -> None:
+def test_unreadable_token_files_are_named(folder: Path) -> None:
     (folder / Role.TRAINER).write_text("")
     with pytest.raises(ConfigError, match=r"tokens/trainer is empty"):
         read_access(folder, Role.TRAINER)

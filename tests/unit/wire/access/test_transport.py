@@ -111,7 +111,7 @@ async def test_a_certificate_of_another_role_than_the_tokens_is_refused_on_every
     assert caught.value.code() is DENIED and "the token is of viewer, the certificate of rollout" in str(caught.value)
 
 
-async def test_health_answers_whoever_has_a_certificate(port: int, folder: Path) -> None:
+async def test_health_answers_every_caller_with_a_certificate(port: int, folder: Path) -> None:
     async with shows(port, folder / "certs", Role.VIEWER) as opened:
         answer = await health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest(), timeout=20)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -123,7 +123,7 @@ async def register(port: int, serves: Role | None) -> None:
         await rpc.call(ask, pb.RegisterReplicaRequest(), timeout_s=20, what="the orchestrator")
 
 
-async def test_a_channel_of_ours_calls_the_role_that_it_means_alone(port: int, tokens: Path, folder: Path) -> None:
+async def test_our_channels_connect_only_to_the_intended_role(port: int, tokens: Path, folder: Path) -> None:
     process.use(Role.ROLLOUT, tokens, makes=False, tls=folder / "certs")
     with pytest.raises(RuntimeError, match="NotImplementedError"):
         await register(port, Role.ORCHESTRATOR)

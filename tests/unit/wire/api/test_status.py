@@ -63,7 +63,7 @@ def test_a_status_with_every_field_filled_survives_the_way_over_grpc() -> None:
     assert status_from_proto(pb.GetStatusResponse.FromString(data)) == status
 
 
-def test_what_is_none_is_none_again() -> None:
+def test_none_round_trips_through_the_status_message() -> None:
     status = RunStatus.model_validate(status_json(eval=[{"version": 3, "accuracy": None}], replicas=[{}]))
     assert status_from_proto(status_to_proto(status)) == status
 
@@ -75,7 +75,7 @@ def test_fields_of_a_newer_orchestrator_are_ignored() -> None:
         RunStatus.model_validate(newer)
 
 
-def test_a_field_that_is_missing_or_wrong_is_named_with_the_way_out() -> None:
+def test_a_missing_or_wrong_status_field_is_named_with_a_fix() -> None:
     old = status_json(replicas=[{}])
     del old["replicas"][0]["tokens_per_second"]
     with pytest.raises(ConfigError, match=r"http://host:1 .*replicas\.0\.tokens_per_second: Field required.*version"):
@@ -84,7 +84,7 @@ def test_a_field_that_is_missing_or_wrong_is_named_with_the_way_out() -> None:
         read_answer_of(RunStatus, status_json(credit={"limit": "many"}), "http://host:1")
 
 
-def test_what_was_not_set_is_absent_and_what_json_lacks_is_null() -> None:
+def test_unset_fields_are_absent_and_values_that_json_lacks_are_null() -> None:
     status = RunStatus.model_validate(status_json(trainer={"metrics": {"loss": float("nan"), "step": 3}}))
     written = json.loads(encode(status), parse_constant=pytest.fail)
     assert "waiting_since" not in written["trainer"] and written["publication"] is None

@@ -13,7 +13,7 @@ def test_a_request_is_json_or_a_value_error(text: str | bytes) -> None:
         read_strict(text)
 
 
-def test_a_file_may_have_numbers_that_are_none() -> None:
+def test_non_finite_numbers_in_a_file_read_as_none() -> None:
     assert read_lenient("[NaN, 1e999, -1e999, -Infinity, 1.5, 2]") == [None, None, None, None, 1.5, 2]
     with pytest.raises(ValueError, match="deeply"):
         read_lenient(DEEP)
@@ -32,5 +32,5 @@ def test_a_file_may_have_numbers_that_are_none() -> None:
         ('"\\ud800"'.encode("utf-16-le"), False),
     ],
 )
-def test_half_a_surrogate_pair_is_no_text(raw: bytes, whole: bool) -> None:
+def test_a_lone_surrogate_is_not_text(raw: bytes, whole: bool) -> None:
     assert is_text(raw) is whole

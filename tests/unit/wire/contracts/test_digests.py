@@ -17,7 +17,7 @@ def test_digests_of_unlike_algorithms_are_never_compared() -> None:
     assert same_weights("sgl64:aa", "sgl64:aa") is True
 
 
-def test_one_without_a_name_is_compared_as_xxh3() -> None:
+def test_a_digest_without_an_algorithm_is_compared_as_xxh3() -> None:
     assert same_weights("aa", "xxh3:aa") is True and same_weights("xxh3:aa", "bb") is False
     assert same_weights("aa", "sgl64:aa") is None
     assert (algorithm_of("aa"), value_of("aa"), algorithm_of("sgl64:aa"), value_of("sgl64:aa")) == (
@@ -26,7 +26,7 @@ def test_one_without_a_name_is_compared_as_xxh3() -> None:
     )
 
 
-def test_what_an_old_run_directory_says_of_equal_weights_is_equal_still() -> None:
+def test_weight_digests_of_old_run_directories_still_compare_equal() -> None:
     assert bucket_digest(BYTES) == f"xxh3:{OLD_BUCKET}"
     plan = make_snapshot([("w", BYTES.view(torch.float32))], dtype=torch.float32).plan
     assert same_weights(OLD_WEIGHTS, plan.weights_digest) is True

@@ -29,7 +29,5 @@ def experts(count: int, size: int) -> list[tuple[str, int]]:
         ([(f"{EXPERTS}.gate_up_proj", 20 * GIB), (f"{EXPERTS}.down_proj", 10 * GIB)], 1, [f"{EXPERTS}."]),
     ],
 )
-def test_what_is_too_large_is_named_as_sglang_names_it(
-    sizes: list[tuple[str, int]], ranks: int, found: list[str]
-) -> None:
+def test_oversized_tensors_are_named_as_in_sglang(sizes: list[tuple[str, int]], ranks: int, found: list[str]) -> None:
     assert oversized(sizes, ranks) == found

@@ -50,7 +50,7 @@ def conversation(prompt: list[int], rounds: list[tuple[list[int], list[int]]]) -
 ROUNDS = st.lists(st.tuples(TOKENS, st.lists(st.integers(0, 50), max_size=4)), min_size=1, max_size=5)
 
 
-def test_two_turns_with_a_tools_words_between_them() -> None:
+def test_two_turns_join_with_masked_tool_tokens_between_them() -> None:
     first = turn([1, 2], [3, 4], version=1)
     (joined,) = join_turns([first, turn([1, 2, 3, 4, 9, 9], [5], version=2, logprob=-0.25)])
     assert joined.prompt_ids.tolist() == [1, 2]
@@ -75,7 +75,7 @@ def test_weights_that_stay_are_one_span_and_weights_that_change_within_a_turn_ar
         [7, 2, 3, 4, 9],  # Another system prompt.
     ],
 )
-def test_a_context_that_is_not_what_was_seen_begins_a_new_sequence(context: list[int]) -> None:
+def test_a_context_that_differs_from_the_history_begins_a_new_sequence(context: list[int]) -> None:
     one, two = join_turns([turn([1, 2], [3, 4]), turn(context, [5])])
     assert one.completion_ids.tolist() == [3, 4] and one.loss_mask.all()
     assert two.prompt_ids.tolist() == context and two.completion_ids.tolist() == [5]

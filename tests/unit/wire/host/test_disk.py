@@ -38,7 +38,7 @@ def watch() -> Iterator[Callable[[Path, Told], DiskWatch]]:
         one.stop()
 
 
-def test_what_the_file_system_says_is_told(tmp_path: Path, watch: Callable[[Path, Told], DiskWatch]) -> None:
+def test_the_disk_watch_reports_free_and_total_bytes(tmp_path: Path, watch: Callable[[Path, Told], DiskWatch]) -> None:
     told = Told()
     watch(tmp_path, told)
     until(lambda: told.values()[1] > 0)
@@ -48,7 +48,7 @@ def test_what_the_file_system_says_is_told(tmp_path: Path, watch: Callable[[Path
     assert abs(told.values()[0] - found.f_bavail * found.f_frsize) < 0.05 * told.values()[1]
 
 
-def test_a_mount_that_is_frozen_holds_nobody(
+def test_a_frozen_mount_does_not_block_the_caller(
     tmp_path: Path, watch: Callable[[Path, Told], DiskWatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = threading.Event()

@@ -36,7 +36,7 @@ def of_sqlite(tmp_path: Path) -> sqlite3.Error:
 
 
 @pytest.mark.parametrize(("number", "said"), REFUSALS.items())
-def test_a_disk_fault_names_path_free_space_and_way_out(tmp_path: Path, number: int, said: str) -> None:
+def test_a_disk_fault_names_path_free_space_and_fix(tmp_path: Path, number: int, said: str) -> None:
     fault = disk_fault.disk_fault(OSError(number, os.strerror(number)), tmp_path / "deep" / "file", 4096)
     assert fault is not None
     words = str(fault)
@@ -65,7 +65,7 @@ def test_a_full_disk_is_recognized_in_errors_of_sqlite_and_safetensors(tmp_path:
     "error",
     [OSError(errno.ECONNREFUSED, "no"), FileNotFoundError("x"), ValueError("28"), RuntimeError("(os error 28)")],
 )
-def test_other_errors_are_not_taken_for_disk_faults(tmp_path: Path, error: Exception) -> None:
+def test_other_errors_are_not_mistaken_for_disk_faults(tmp_path: Path, error: Exception) -> None:
     assert disk_fault.disk_fault(error, tmp_path) is None
     with pytest.raises(type(error)), disk_fault.writing(tmp_path):
         raise error

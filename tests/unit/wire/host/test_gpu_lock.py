@@ -47,7 +47,7 @@ def taken_within(lock: GpuLock, seconds: float) -> bool:
     return True
 
 
-def test_one_has_it_until_it_gives_it(tmp_path: Path) -> None:
+def test_one_process_holds_the_gpu_lock_until_it_releases_it(tmp_path: Path) -> None:
     ours, theirs = GpuLock(tmp_path, 0, "trainer"), GpuLock(tmp_path, 0, "rollout-0")
     assert ours.try_take() and ours.try_take()
     assert not theirs.try_take()
@@ -59,7 +59,7 @@ def test_one_has_it_until_it_gives_it(tmp_path: Path) -> None:
     assert GpuLock(tmp_path, 1, "another GPU").try_take()
 
 
-def test_the_dead_hold_nothing(tmp_path: Path) -> None:
+def test_a_dead_process_holds_no_gpu_lock(tmp_path: Path) -> None:
     with holder(tmp_path) as child:
         lock = GpuLock(tmp_path, 0, "us")
         assert not lock.try_take()

@@ -59,7 +59,7 @@ async def test_a_body_comes_whole_up_to_the_limit_of_its_path() -> None:
     assert app.bodies.budget.free == 150
 
 
-async def test_a_longer_one_is_refused_declared_or_not_and_counted() -> None:
+async def test_an_overlong_body_is_rejected_and_counted_whether_declared_or_not() -> None:
     app, before = Echo(), refused("too_large")
     async with app.client() as http:
         for content in (b"x" * 11, pieces(6, 5), pieces(11)):
@@ -103,7 +103,7 @@ async def call(app: Echo, receive: Receive) -> list[Message]:
     return sent
 
 
-async def test_a_body_that_does_not_end_is_given_up() -> None:
+async def test_a_body_that_does_not_end_is_aborted() -> None:
     app, begun = Echo(), iter([{"type": "http.request", "body": b"x", "more_body": True}])
 
     async def stalls() -> Message:
@@ -116,7 +116,7 @@ async def test_a_body_that_does_not_end_is_given_up() -> None:
     assert (app.entered, app.bodies.budget.free) == (0, 150)
 
 
-async def test_one_that_gives_up_lets_those_behind_it_through() -> None:
+async def test_a_cancelled_waiter_lets_the_next_waiters_through() -> None:
     budget = BodyBudget(10)
     await budget.take(5, 60.0)
     large = asyncio.create_task(budget.take(9, 60.0))

@@ -33,7 +33,7 @@ def client(token: str = "") -> httpx.AsyncClient:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-async def test_probes_under_a_foreign_name_are_read_only(path: str) -> None:
+async def test_probes_under_a_foreign_host_name_are_read_only(path: str) -> None:
     async with client() as http:
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
             refused = await http.request(method, path, json={}, headers={"Host": "rebound.example"})
@@ -78,7 +78,7 @@ async def test_a_route_with_roles_asks_for_a_token_and_names_whose() -> None:
         assert other.status_code == 403 and other.json()["error"].endswith("is for viewer, not for trainer")
 
 
-async def test_a_refusal_that_no_token_would_change_does_not_ask_for_one() -> None:
+async def test_a_refusal_that_no_token_could_change_sends_no_challenge() -> None:
     async with client(TOKEN) as http:
         refusals = (
             {"Host": "rebound.example"}, {"Origin": "http://evil.example"}, {"Origin": ""},

@@ -45,7 +45,7 @@ def write(writer, step):
     writer.batch(step, [(2 * step, f"g{2 * step}"), (2 * step + 1, f"g{2 * step + 1}")], [b"a" * step, b""])
 
 
-def test_what_is_written_is_read_in_order_with_its_payload(tmp_path):
+def test_journal_records_are_read_in_order_with_their_payloads(tmp_path):
     writer = open_next(tmp_path / "journal")
     write(writer, 1)
     writer.dropped([DroppedRecord(group_index=4, group_id="g4", reason="stale")])

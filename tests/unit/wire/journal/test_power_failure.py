@@ -59,7 +59,7 @@ def test_a_write_whose_last_sectors_or_pages_are_lost_is_torn_and_never_damage(
             assert found == written[1][: len(found)] and known <= len(found) < whole
 
 
-def test_whatever_sectors_of_a_write_are_lost_it_is_a_prefix_or_a_named_refusal(
+def test_a_write_with_lost_sectors_reads_as_a_prefix_or_reports_damage(
     written: tuple[list[Write], list[Record]], tmp_path: Path
 ) -> None:
     prefixes = 0

@@ -45,7 +45,7 @@ async def test_a_process_lives_whether_or_not_its_service_is_ready() -> None:
         assert (await ask(stub, ""), await ask(stub, NAME)) == (STATUS.SERVING, STATUS.SERVING)
 
 
-async def test_who_watches_is_told_of_changes_alone() -> None:
+async def test_health_watchers_are_notified_only_of_changes() -> None:
     ready = Readiness()
     async with health(ready) as stub:
         watch = stub.Watch(health_pb2.HealthCheckRequest(service=NAME), timeout=20)

@@ -16,7 +16,7 @@ class Trainer(trainer_pb2_grpc.TrainerServiceServicer):
 
 
 @pytest.mark.parametrize("damaged", [b"\xff" * 100, b"\x0a\x7f"], ids=["garbage", "cut"])
-async def test_a_damaged_request_is_refused_as_one(damaged: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_damaged_request_is_rejected_as_malformed(damaged: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     add = trainer_pb2_grpc.add_TrainerServiceServicer_to_server
     server = await rpc.serve({"wire.v1.TrainerService": lambda made: add(Trainer(), made)}, "127.0.0.1", 0)
     async with rpc.channel(f"127.0.0.1:{server.port}") as opened:

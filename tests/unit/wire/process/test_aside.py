@@ -21,7 +21,7 @@ async def test_result_and_error_arrive() -> None:
         await aside(fails, "a-name")
 
 
-def test_a_loop_ends_although_it_blocks_and_what_it_returns_then_harms_nothing() -> None:
+def test_an_event_loop_ends_despite_a_blocked_thread_and_ignores_its_late_result() -> None:
     may_end, ended = threading.Event(), threading.Event()
 
     def blocks() -> None:

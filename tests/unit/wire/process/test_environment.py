@@ -46,7 +46,7 @@ def test_the_brokers_url_comes_from_a_secret(tmp_path: Path) -> None:
         overlay(FILE, {BROKER_FILE: str(tmp_path / "none")})
 
 
-def test_a_trainers_machine_is_told_and_other_services_pass_it_over() -> None:
+def test_node_variables_apply_to_the_trainer_and_other_services_ignore_them() -> None:
     told = {"HEADRACE_NODE": "1", "HEADRACE_RENDEZVOUS": "10.0.0.4:29500"}
     assert overlay(FILE, told) == FILE
     found = overlay({"trainer": {"nodes": 2, "ranks": 2}}, told, TrainerSettings.model_fields)
@@ -61,7 +61,7 @@ def test_an_instance_that_could_leave_its_folder_is_refused() -> None:
         overlay({}, {"HEADRACE_INSTANCE": "../x"})
 
 
-def test_what_launchers_and_clusters_set_is_removed_and_what_users_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_variables_are_removed_and_user_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     here = socket.if_nameindex()[0][1]
     others = ("RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "PET_NNODES", "GRPC_EXPERIMENTS", "NCCL_COMM_ID")
     users = ("GRPC_TRACE", "GRPC_ENABLE_FORK_SUPPORT", "NCCL_DEBUG", "NCCL_IB_HCA", "HTTPS_PROXY", "MY_RANK")

@@ -27,9 +27,9 @@ def port() -> Iterator[int]:
         thread.join(5)
 
 
-def test_a_service_that_answers_200_is_well(port: int) -> None:
+def test_a_probe_accepts_status_200(port: int) -> None:
     assert probe("/healthz", port=port) == ""
 
 
-def test_another_status_is_told_with_the_reason(port: int) -> None:
+def test_a_probe_reports_any_other_status_with_its_reason(port: int) -> None:
     assert probe("/readyz", port=port) == "/readyz: 503 weights"

@@ -29,7 +29,7 @@ def test_the_first_groups_that_fail_alike_show_broken_code() -> None:
         [("a", "same"), ("b", "other"), ("c", "same")],
     ],
 )
-def test_a_group_that_is_tried_again_or_another_error_shows_none(failures: list[tuple[str, str]]) -> None:
+def test_a_retried_group_or_a_different_error_does_not_count_as_broken_code(failures: list[tuple[str, str]]) -> None:
     first = FirstFailures()
     assert not any(first.failed(*one) for one in failures)
 
@@ -52,5 +52,5 @@ class OfAPackageError(Exception):
 
 
 @pytest.mark.parametrize("kind", [ConnectionError, TimeoutError, MemoryError, OfAPackageError])
-def test_what_may_pass_is_no_bug(kind: type[Exception]) -> None:
+def test_a_transient_error_is_not_a_bug(kind: type[Exception]) -> None:
     assert bug_of(raised(kind), HERE) is None

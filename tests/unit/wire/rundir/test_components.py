@@ -87,7 +87,7 @@ def test_the_numbers_of_a_batch_by_hand():
     assert math.fsum(weighted) == pytest.approx(found["reward_mean"], abs=1e-12)
 
 
-def test_what_users_code_names_is_bounded_and_keeps_the_keys_apart():
+def test_component_names_from_user_code_are_bounded_and_keep_keys_distinct():
     many = {f"a.{number}": 1.0 for number in range(5_000)}
     rows = [row({"a": 1.0, "z": 1.0, **many}, {"a": 1.0, "z": 1.0}, source=f"s{number}") for number in range(70)]
     found = batch_numbers(rows)

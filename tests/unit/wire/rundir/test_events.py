@@ -65,7 +65,7 @@ def test_the_last_word_of_a_run(names: list[str], word: str, tmp_path: Path) -> 
     assert last_word(tmp_path) == word
 
 
-def test_the_last_word_is_that_of_the_newest_life_whatever_the_clock_said(tmp_path: Path) -> None:
+def test_the_last_word_comes_from_the_newest_life_regardless_of_clocks(tmp_path: Path) -> None:
     EventLog(tmp_path, "orchestrator", "ffffffff").append("run_ended")
     for name in ("run_ended", "run_stopped"):
         EventLog(tmp_path, "orchestrator", new_life(tmp_path, "orchestrator")).append(name)
@@ -75,7 +75,7 @@ def test_the_last_word_is_that_of_the_newest_life_whatever_the_clock_said(tmp_pa
     assert last_word(tmp_path) == "run_stopped"
 
 
-def test_logs_in_folders_of_services_are_read_beside_those_of_before(tmp_path: Path) -> None:
+def test_event_logs_in_service_folders_and_in_the_old_place_are_both_read(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     EventLog(tmp_path, "orchestrator", "a").append("issued")
     EventLog(tmp_path, "reward-0", "before").append("group_scored", group_id="old")
@@ -92,7 +92,7 @@ def test_logs_in_folders_of_services_are_read_beside_those_of_before(tmp_path: P
     assert sources == {"environment-0-now", "orchestrator-a", "reward-0-before", "reward-0-now"}
 
 
-def test_what_a_confined_service_put_in_place_of_a_log_is_opened_by_no_reader(tmp_path: Path) -> None:
+def test_readers_open_no_link_or_pipe_that_a_confined_service_planted(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     secret = tmp_path / "secret"
     secret.write_text('{"t":1.0,"event":"run_ended"}\n')
@@ -108,7 +108,7 @@ def test_what_a_confined_service_put_in_place_of_a_log_is_opened_by_no_reader(tm
     ]  # fmt: skip
 
 
-def test_a_line_does_not_say_whose_it_is_and_a_confined_service_has_only_its_own_events(tmp_path: Path) -> None:
+def test_the_log_file_and_not_the_line_decides_the_source_of_an_event(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "reward-0", "a", folder=RunPaths(tmp_path).own_events("reward"))
     log.append("group_scored", group_id="g", attempt=0, source="trainer-9")
     log.append("dropped", group_id="g", source="trainer-9", reason="stale")

@@ -13,7 +13,7 @@ from headrace.wire.rundir.metrics import MetricsLog, steps_of
 ODD = b'null\n3\n[]\n{"step": "\xff"}\n' + b"[" * 100_000 + b"\n\n"
 
 
-def test_what_is_no_object_is_skipped(tmp_path: Path) -> None:
+def test_lines_that_are_not_objects_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     assert list(jsonl.read(path)) == list(jsonl.read_backwards(path)) == []
     assert jsonl.last(path) == {}

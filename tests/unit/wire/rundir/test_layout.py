@@ -29,7 +29,7 @@ def test_a_folder_with_a_trace_of_a_run_is_resumed_and_not_begun(name: str, tmp_
         check_fresh(tmp_path)
 
 
-def test_what_a_start_has_prepared_or_left_behind_is_no_run(tmp_path: Path) -> None:
+def test_files_of_a_prepared_or_failed_start_do_not_count_as_a_run(tmp_path: Path) -> None:
     for name in BEFORE:
         (tmp_path / name).mkdir()
     check_fresh(tmp_path)
@@ -39,7 +39,7 @@ def test_what_a_start_has_prepared_or_left_behind_is_no_run(tmp_path: Path) -> N
         check_fresh(tmp_path)
 
 
-def test_the_empty_folders_of_event_logs_are_no_run_and_a_log_in_one_is(tmp_path: Path) -> None:
+def test_only_a_log_in_an_event_folder_and_not_the_folder_counts_as_a_run(tmp_path: Path) -> None:
     make_event_folders(tmp_path, CONFINED, {})
     check_fresh(tmp_path)
     assert not has_begun(tmp_path)

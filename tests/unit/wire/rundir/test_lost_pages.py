@@ -78,6 +78,6 @@ def test_any_lost_sector_is_refused_or_costs_no_row(kind: Kind, tmp_path: Path) 
     assert refused > len(kind.data) // SECTOR // 2
 
 
-def test_a_name_that_outlived_the_writes_behind_it_is_refused(kind: Kind, tmp_path: Path) -> None:
+def test_a_file_whose_writes_were_lost_is_rejected(kind: Kind, tmp_path: Path) -> None:
     """Rollouts are renamed without a sync: the name may be on disk before the end of the file is, or any of it."""
     assert not any(kind.survives(tmp_path / "p.parquet", left) for left in (b"", *lost_tails(b"", kind.data)))

@@ -14,7 +14,7 @@ def write(folder: Path, rows: list[dict[str, object]], torn: str = "") -> None:
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
-def test_lines_come_whole_from_last_to_first_whatever_the_block(tmp_path: Path, block: int) -> None:
+def test_reading_backwards_yields_whole_lines_for_any_block_size(tmp_path: Path, block: int) -> None:
     rows: list[dict[str, object]] = [{"step": step, "text": "x" * (step % 13)} for step in range(1, 40)]
     write(tmp_path, rows, '{"step": 40')
     assert list(read_backwards(tmp_path / "metrics.jsonl", block)) == rows[::-1]

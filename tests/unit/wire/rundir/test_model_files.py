@@ -34,7 +34,7 @@ def record(folder: Path, run_dir: Path) -> None:
     RunPaths(run_dir).model_files.write_text(as_json(read_model_files(folder)))
 
 
-def test_the_record_is_read_as_it_was_written(model: Path, tmp_path: Path) -> None:
+def test_the_recorded_model_reads_back_unchanged(model: Path, tmp_path: Path) -> None:
     found = recorded_model(tmp_path / "run")
     assert found == read_model_files(model) and found is not None
     assert set(found.files) == {"config.json", "tokenizer.json"} and set(found.weights) == {"model.safetensors"}
@@ -50,7 +50,7 @@ def test_the_same_files_elsewhere_are_the_same_model(model: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-def test_a_changed_file_is_named_with_the_way_out(model: Path, tmp_path: Path, name: str) -> None:
+def test_a_changed_model_file_is_named_with_a_fix(model: Path, tmp_path: Path, name: str) -> None:
     (model / name).write_text("another")
     with pytest.raises(ConfigError) as caught:
         check_same_model(model, tmp_path / "run", weights=False)
@@ -78,7 +78,9 @@ def test_weights_count_where_they_are_needed_again(model: Path, tmp_path: Path) 
         check_same_model(model, tmp_path / "run", weights=True)
 
 
-def test_of_a_large_file_size_and_samples_count(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_compared_by_size_and_samples(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(model_files, "WHOLE_BYTES", 1000)
     weights = model / "model.safetensors"
     size = 10_000_000

@@ -17,7 +17,7 @@ def test_a_run_without_files_has_no_receipt(tmp_path: Path) -> None:
     assert last_receipt(tmp_path) is None
 
 
-def test_each_line_covers_what_came_since_the_one_before(tmp_path: Path) -> None:
+def test_each_receipt_covers_the_bytes_since_the_one_before(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "trainer", 1)
     log.append("step_done", step=1)
     first = take_receipt(tmp_path, step=1)
@@ -48,7 +48,7 @@ def test_a_torn_line_is_replaced_and_a_garbled_one_is_an_error_with_its_line(tmp
     assert last_receipt(tmp_path) is None
 
 
-def test_the_config_of_a_resume_is_that_of_its_stage_over_that_of_the_run(tmp_path: Path) -> None:
+def test_a_resumes_config_takes_the_stages_files_over_the_runs(tmp_path: Path) -> None:
     run, stage = tmp_path / "run", tmp_path / "stage"
     for folder, text in ((run, "old"), (stage, "new")):
         (folder / "config").mkdir(parents=True)

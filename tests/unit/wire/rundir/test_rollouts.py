@@ -11,7 +11,7 @@ from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import RunPaths
 
 
-def test_what_is_written_is_read_whole_by_rows_and_by_group(tmp_path: Path) -> None:
+def test_rollouts_can_be_read_whole_by_rows_and_by_group(tmp_path: Path) -> None:
     rows = [{"step": 3, "group_id": f"g{number // 4}", "rollout_index": number % 4} for number in range(600)]
     path = rollouts.write(tmp_path / "rollouts", 3, rows)
     assert path == RunPaths(tmp_path).rollout_file(3) and path.name == "step-000003.parquet"

@@ -17,7 +17,7 @@ def add(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_only_what_is_new_comes_and_a_torn_line_waits_for_its_end(path: Path) -> None:
+def test_a_tail_returns_only_new_lines_and_waits_for_the_end_of_a_torn_one(path: Path) -> None:
     it = Tail(path)
     assert it.read() == Added()
     add(path, "one\ntwo\nthr")
@@ -27,7 +27,7 @@ def test_only_what_is_new_comes_and_a_torn_line_waits_for_its_end(path: Path) ->
     assert it.read() == Added(b"three\n")
 
 
-def test_a_cut_file_is_read_anew(path: Path) -> None:
+def test_a_truncated_file_is_reread(path: Path) -> None:
     it = Tail(path)
     add(path, "one\ntwo\n")
     it.read()
@@ -35,7 +35,7 @@ def test_a_cut_file_is_read_anew(path: Path) -> None:
     assert it.read() == Added(b"one\n", anew=True)
 
 
-def test_a_replaced_file_is_read_anew(path: Path) -> None:
+def test_a_replaced_file_is_reread(path: Path) -> None:
     it = Tail(path)
     add(path, "one\ntwo\n")
     it.read()
@@ -45,7 +45,7 @@ def test_a_replaced_file_is_read_anew(path: Path) -> None:
     assert it.read() == Added(b"one\ntwo\nthree\n", anew=True)
 
 
-def test_a_file_rewritten_in_place_is_read_anew(path: Path) -> None:
+def test_a_file_rewritten_in_place_is_reread(path: Path) -> None:
     it = Tail(path)
     add(path, "one\ntwo\n")
     it.read()

@@ -15,7 +15,7 @@ def test_a_claim_that_stands_at_zero_for_a_lease_has_no_live_owner() -> None:
     assert found == [[], [], [], ["1-1"]]
 
 
-def test_a_claim_that_moved_or_changed_its_owner_begins_anew() -> None:
+def test_a_claim_that_moved_or_changed_its_owner_restarts_the_wait() -> None:
     for other in (claim(idle_ms=900), claim(owner="b"), claim(deliveries=2)):
         still = StillClaims(LEASE_S)
         assert still.look([claim()], 0.0) == still.look([other], 2.0) == still.look([claim()], 4.0) == []

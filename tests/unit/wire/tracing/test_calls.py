@@ -57,7 +57,7 @@ async def test_the_callee_goes_on_with_the_callers_trace(kept: Kept) -> None:
     assert parent(kept["answer"]) == traceparent(kept["ask"])
 
 
-async def test_what_is_off_sends_nothing_along() -> None:
+async def test_disabled_tracing_sends_no_headers() -> None:
     trainer = Trainer()
     async with served(trainer) as address:
         with tracing.span("ask", begins=True):

@@ -117,7 +117,7 @@ def exports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ended
 
 
-def test_a_collector_that_hangs_delays_neither_a_span_nor_the_shutdown(
+def test_a_hanging_collector_delays_no_span_and_no_shutdown(
     exports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[bool] = []
@@ -172,7 +172,7 @@ def test_spans_are_dropped_where_the_exporter_cannot_be_opened() -> None:
     assert dropped() - before == 1
 
 
-def test_missing_packages_and_bad_header_files_are_refused_with_the_way_out(
+def test_missing_packages_and_bad_header_files_are_rejected_with_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match=r"headers_file.*absent"):

@@ -45,7 +45,7 @@ def test_parts_are_hashed_as_the_tensor_that_they_make_wherever_they_are_cut() -
         assert device_hash([part.clone() for part in parts]) == expected, cuts
 
 
-def test_one_bit_and_the_place_of_a_word_change_the_checksum() -> None:
+def test_one_bit_or_the_order_of_words_changes_the_checksum() -> None:
     words = torch.arange(3 * TILE_WORDS, dtype=torch.int32)
     seen = {device_hash([words])}
     words[TILE_WORDS + 5] ^= 1

@@ -17,7 +17,7 @@ def saved(tmp_path: Path) -> Path:
     return folder
 
 
-def test_saved_weights_load_as_they_were(tmp_path: Path) -> None:
+def test_saved_weights_load_unchanged(tmp_path: Path) -> None:
     loaded = load_weights(saved(tmp_path))
     assert loaded.keys() == WEIGHTS.keys()
     for name, tensor in WEIGHTS.items():

@@ -35,7 +35,7 @@ def test_a_group_is_converted_whole_and_never_cut_by_a_bucket() -> None:
     torch.testing.assert_close(torch.cat([found["experts.0"], found["experts.1"]]), group.sources[0], rtol=0, atol=0)
 
 
-def test_a_block_shares_a_bucket_whatever_its_size() -> None:
+def test_a_block_of_any_size_stays_in_one_bucket() -> None:
     groups = [plain("a"), plain("q", block="0"), plain("k", block="0"), plain("q", block="1"), plain("b")]
     assert names_of(groups, 80) == [["a"], ["q", "k"], ["q", "b"]]
     assert names_of(groups, 1) == [["a"], ["q", "k"], ["q"], ["b"]]

@@ -59,7 +59,7 @@ def test_a_family_keeps_the_prefix_where_the_template_writes_the_turn_in_its_own
     assert goes_on is not odd.startswith("<think>")
 
 
-def test_a_new_query_of_the_user_is_rendered_anew_without_thoughts(tokenizer: Any) -> None:
+def test_a_new_user_message_rerenders_the_conversation_without_reasoning(tokenizer: Any) -> None:
     renderer = conversation_renderer("qwen3", tokenizer)
     answer = said(renderer, tokenizer, ASKED, "<think>\nEasy.\n</think>\n\nit is 46")
     messages = [*ASKED, answer.message, {"role": "user", "content": "and 2?"}]
@@ -70,7 +70,7 @@ def test_a_new_query_of_the_user_is_rendered_anew_without_thoughts(tokenizer: An
     assert "Easy" not in tokenizer.decode(found.token_ids) and "it is 46" in tokenizer.decode(found.token_ids)
 
 
-def test_calls_and_thoughts_are_read_by_the_family(tokenizer: Any) -> None:
+def test_a_family_parses_tool_calls_and_reasoning(tokenizer: Any) -> None:
     text = f"<think>\nI add <tool_call>.\n</think>\n\nSo:\n{CALL}"
     answer = said(conversation_renderer("qwen3", tokenizer), tokenizer, ASKED, text)
     assert answer.text == text
@@ -81,7 +81,7 @@ def test_calls_and_thoughts_are_read_by_the_family(tokenizer: Any) -> None:
     assert call["function"] == answer.said.calls[0]
 
 
-def test_thoughts_that_the_prompt_has_begun_are_thoughts(tokenizer: Any) -> None:
+def test_reasoning_opened_by_the_prompt_is_parsed_as_reasoning(tokenizer: Any) -> None:
     ids = [
         np.array(tokenizer(text)["input_ids"], np.int32)
         for text in ("<think>\n", f"add?\n</think>\n\n{CALL}<|im_end|>")
@@ -130,7 +130,7 @@ def test_the_familys_stop_tokens_end_a_turn(tokenizer: Any) -> None:
         ("llama-3", "cannot be made for the tokenizer in model.path: Special token '<|begin_of_text|>' not found"),
     ],
 )
-def test_a_name_that_cannot_be_had_is_refused_with_the_way_out(tokenizer: Any, name: str, words: str) -> None:
+def test_an_unavailable_renderer_is_rejected_with_a_fix(tokenizer: Any, name: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         conversation_renderer(name, tokenizer)
     assert str(caught.value).startswith(f"environment.renderer = {json.dumps(name)}: ") and words in str(caught.value)
@@ -151,7 +151,7 @@ def test_a_name_that_cannot_be_had_is_refused_with_the_way_out(tokenizer: Any, n
         ),
     ],
 )
-def test_a_template_that_writes_otherwise_is_refused_with_the_place(
+def test_a_template_that_differs_from_the_family_is_rejected_with_the_position(
     tmp_path: Path, change: tuple[str, str], tools: list[Any], words: str
 ) -> None:
     assert change[0] in QWEN3

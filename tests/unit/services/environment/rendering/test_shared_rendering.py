@@ -95,9 +95,7 @@ def as_episode(
 
 
 @pytest.mark.parametrize(("template", "segments"), [(KEEPS_THOUGHTS, 1), (QWEN3, 2)])
-def test_given_answers_are_rendered_as_an_episode_that_samples_them(
-    tmp_path: Path, template: str, segments: int
-) -> None:
+def test_training_examples_and_episodes_render_the_same_tokens(tmp_path: Path, template: str, segments: int) -> None:
     tokenizer = tokenizer_of(tmp_path, template)
     examples = as_examples(tokenizer, row())
     assert examples == as_episode(tokenizer, ASKED, SAID, HEARD, TOOLS)

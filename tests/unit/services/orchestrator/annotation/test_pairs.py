@@ -32,7 +32,7 @@ def test_groups_come_in_turn_and_no_completion_twice() -> None:
     assert len(texts(pairs[0]) | texts(pairs[2])) == 4
 
 
-def test_ids_are_those_of_the_content_and_sides_are_thrown_by_them() -> None:
+def test_pair_ids_derive_from_content_and_decide_the_sides() -> None:
     many = [[f"{number} one", f"{number} two"] for number in range(200)]
     pairs = pairs_of_step(rows(*many), {})
     assert [pair.pair_id for pair in pairs] == [pair.pair_id for pair in pairs_of_step(rows(*many), {})]
@@ -51,7 +51,7 @@ def test_a_pair_survives_its_record_and_knows_the_messages() -> None:
     assert plain.prompt == "prompt 0" and CompletionPair.from_record(plain.as_record()) == plain
 
 
-def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Path) -> None:
+def test_the_pair_store_lists_newest_steps_first_and_finds_texts_again(tmp_path: Path) -> None:
     for step in range(1, 8):
         write_step(tmp_path, step, [["a", "b"]])
     store = PairStore(tmp_path)
@@ -66,7 +66,7 @@ def test_the_shelf_has_the_newest_steps_first_and_finds_texts_again(tmp_path: Pa
     )
 
 
-def test_a_step_that_is_written_anew_has_its_new_pairs(tmp_path: Path) -> None:
+def test_a_rewritten_step_replaces_its_pairs(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [["a", "b"]])
     store = PairStore(tmp_path)
     (old,) = store.newest()
@@ -82,7 +82,7 @@ def test_prompts_that_were_messages_are_shown_as_messages(tmp_path: Path) -> Non
     assert [pair.prompt for one in store.newest() if (pair := store.pair(one))] == [tuple(CHAT), "prompt 1"]
 
 
-def test_a_pair_of_episodes_shows_the_conversations_and_is_no_row_of_a_training_stage() -> None:
+def test_a_pair_of_episodes_shows_conversations_and_is_not_exported_for_training() -> None:
     def played(index: int, result: str) -> dict[str, Any]:
         messages = [
             {"role": "user", "content": "When?"},

@@ -43,7 +43,7 @@ def model(folder: Path, *, has_template: bool) -> Path:
         (False, ["1+1=", "2+2="], {}),
     ],
 )
-def test_both_stages_read_what_people_ranked(
+def test_both_training_stages_read_annotated_pairs(
     tmp_path: Path, stage: str, has_template: bool, prompts: list[Any], table: dict[str, Any]
 ) -> None:
     folder = model(tmp_path / "model", has_template=has_template)

@@ -30,7 +30,7 @@ def ranked(run_dir: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_dir / "annotations" / "pairs.jsonl").read_text().splitlines()]
 
 
-def test_an_annotator_gets_every_pair_once_newest_steps_first(run_dir: Path) -> None:
+def test_an_annotator_gets_every_pair_once_from_the_newest_step_down(run_dir: Path) -> None:
     store = VoteStore(run_dir)
     asked = judge(store, "ann", "left", "skip", "tie", "right", "left", "left")
     assert len(set(asked)) == 6 and [one[0] for one in asked] == ["2"] * 3 + ["1"] * 3

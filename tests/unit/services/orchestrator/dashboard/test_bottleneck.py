@@ -42,7 +42,7 @@ IN_TURNS = {"state": "alive", "waiting_share": 0.53, "metrics": {"phase_seconds_
         (status(0.9, replicas=[{"state": "starting", "waiting_share": 0}]), "rollout", "No rollout replica serves"),
     ],
 )
-def test_the_side_and_its_words(given: RunStatus, side: str, words: str) -> None:
+def test_the_bottleneck_names_its_side_and_advice(given: RunStatus, side: str, words: str) -> None:
     said = bottleneck(given, paused=given.operator.paused)
     assert said.side == side and side in SIDES
     assert words in said.text

@@ -23,7 +23,7 @@ def row(step: int, value: float = 0.5, **others: float) -> dict[str, Any]:
     return {"step": step, "a": value, **others}
 
 
-async def test_each_look_brings_what_is_new(path: Path) -> None:
+async def test_each_read_of_the_curves_returns_only_new_rows(path: Path) -> None:
     curves = Curves(path)
     assert await curves.look() is None
     write(path, row(1), row(2))
@@ -37,7 +37,7 @@ async def test_each_look_brings_what_is_new(path: Path) -> None:
     assert curves.rows.row(0) == {"step": 1, "a": 0.5}
 
 
-async def test_the_newest_line_of_a_step_counts_also_later(path: Path) -> None:
+async def test_a_later_line_of_a_step_replaces_the_earlier_one(path: Path) -> None:
     curves = Curves(path)
     write(path, row(1), row(2), row(3))
     await curves.look()
@@ -49,7 +49,7 @@ async def test_the_newest_line_of_a_step_counts_also_later(path: Path) -> None:
     assert before.row(1)["a"] == 0.5  # A snapshot that somebody reads stays as it was.
 
 
-async def test_a_rewritten_file_is_taken_as_it_is_now(path: Path) -> None:
+async def test_a_rewritten_metrics_file_replaces_the_curves(path: Path) -> None:
     curves = Curves(path)
     write(path, row(1), row(2), row(3))
     await curves.look()

@@ -64,7 +64,7 @@ async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx
     assert await get(http, "/api/replicas") == []
 
 
-async def test_nothing_can_be_changed_of_an_ended_run(http: httpx.AsyncClient) -> None:
+async def test_an_ended_run_accepts_no_actions(http: httpx.AsyncClient) -> None:
     assert await get(http, "/api/queues") == {"streams": [], "dead": 0}
     assert await get(http, "/api/dead") == {"total": 0, "rows": []}
     for path in ("actions/pause", "actions/stop", "actions/checkpoint", "actions/resume", "dead/1-0/requeue"):

@@ -30,7 +30,7 @@ def test_an_integer_column_may_become_a_fraction() -> None:
     assert rows.columns["a"].sum() == 50.0
 
 
-def test_of_several_lines_of_a_step_the_last_counts() -> None:
+def test_the_last_of_several_lines_of_a_step_counts() -> None:
     rows = parse_rows(lines({"step": 1, "a": 1}, {"step": 2, "a": 2}, {"step": 1, "a": 9}))
     assert shown(rows) == [{"step": 1, "a": 9.0}, {"step": 2, "a": 2.0}]
 

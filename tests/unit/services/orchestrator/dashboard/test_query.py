@@ -50,7 +50,7 @@ def numbers(rows: pa.Table) -> list[int]:
         ({"group_index": 1}, [2, 3]),
     ],
 )
-def test_all_that_is_asked_must_hold(how: dict[str, Any], found: list[int]) -> None:
+def test_a_row_must_satisfy_every_filter(how: dict[str, Any], found: list[int]) -> None:
     assert numbers(select(facts(), Query(**how))) == found
 
 
@@ -66,5 +66,5 @@ def test_all_that_is_asked_must_hold(how: dict[str, Any], found: list[int]) -> N
         ("-version", [4, 5, 2, 3, 0, 1]),
     ],
 )
-def test_the_order_puts_what_has_no_value_last_and_equals_newest_first(sort: str, order: list[int]) -> None:
+def test_sorting_puts_missing_values_last_and_ties_newest_first(sort: str, order: list[int]) -> None:
     assert arrange(facts(), sort).to_pylist() == order

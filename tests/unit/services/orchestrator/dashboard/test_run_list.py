@@ -32,7 +32,7 @@ def test_folders_that_are_runs_are_found_newest_first_and_bounded(
 
 
 @pytest.mark.parametrize("name", ["..", "../run", ".", "", "run/../run", "/etc", "none", "link"])
-def test_a_name_that_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_not_a_run_is_rejected(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / "run", steps=1, rollouts=0)
     (tmp_path / "link").symlink_to(tmp_path / "run")
     with pytest.raises(ConfigError, match="there is no run"):
@@ -40,7 +40,7 @@ def test_a_name_that_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("state", "shown"), [("finished", "finished"), ("stopped", "stopped"), ("killed", "stopped")])
-def test_a_row_tells_how_the_run_ended_and_how_far_it_came(tmp_path: Path, state: str, shown: str) -> None:
+def test_a_row_of_the_run_list_shows_the_outcome_and_the_last_step(tmp_path: Path, state: str, shown: str) -> None:
     run = write_run(tmp_path / "run", steps=40, rollouts=0, state=state, run_id="arith")
     row = run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime + 3600)
     assert (row.name, row.id, row.state, row.steps) == ("run", "arith", shown, 40)
@@ -51,7 +51,7 @@ def test_a_row_tells_how_the_run_ended_and_how_far_it_came(tmp_path: Path, state
     )
 
 
-def test_configs_are_compared_key_by_key_those_that_differ_first() -> None:
+def test_configs_are_compared_by_key_with_differing_keys_first() -> None:
     left = flat({"run": {"id": "a", "seed": 0}, "rollout": {"sampling": {"top_p": 1.0}}, "list": [1, 2]})
     right = flat({"run": {"id": "b", "seed": 0}, "list": [1, 2]})
     rows = config_rows([left, right])

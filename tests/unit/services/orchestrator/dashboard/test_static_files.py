@@ -29,7 +29,7 @@ def client(folder: Path) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:1")
 
 
-async def test_every_file_is_asked_for_again_by_its_tag(static: Path) -> None:
+async def test_every_static_file_is_revalidated_by_its_etag(static: Path) -> None:
     tags = {}
     async with client(static) as http:
         for path, kind in (("/", "text/html"), ("/assets/index.js", "text/javascript"), ("/favicon.svg", "image/svg")):
@@ -48,7 +48,7 @@ async def test_every_file_is_asked_for_again_by_its_tag(static: Path) -> None:
     "path",
     ["/secret.py", "/assets/../../outside.js", "/assets/%2e%2e/%2e%2e/outside.js", "/assets/none.js", "/outside.js"],
 )
-async def test_nothing_else_is_served(static: Path, path: str) -> None:
+async def test_only_files_of_the_page_are_served(static: Path, path: str) -> None:
     async with client(static) as http:
         answer = await http.get(path)
         assert answer.status_code == 404 and "the page has no file" in answer.json()["error"]

@@ -9,7 +9,7 @@ from headrace.services.orchestrator.dashboard.readers.thin import thin
 
 
 @given(st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), max_size=300), st.integers(4, 40))
-def test_at_most_so_many_points_with_both_extremes_and_both_ends(values: list[float], points: int) -> None:
+def test_downsampling_bounds_the_points_and_keeps_extremes_and_ends(values: list[float], points: int) -> None:
     array = np.array(values, np.float64)
     kept = thin(array, points)
     assert len(kept) <= max(points, 0) and list(kept) == sorted(set(kept.tolist()))

@@ -14,7 +14,7 @@ def ids(folder: Path, text: str) -> list[int]:
     return found
 
 
-def test_the_texts_of_all_tokens_are_the_text(tmp_path: Path) -> None:
+def test_token_texts_concatenate_to_the_whole_text(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     tokens = ids(tmp_path, "two + two, höchstens €4")
     texts = Decoder([tmp_path / "none", tmp_path]).texts(tokens)
@@ -22,7 +22,7 @@ def test_the_texts_of_all_tokens_are_the_text(tmp_path: Path) -> None:
     assert "".join(texts) == "two + two, höchstens €4"
 
 
-def test_a_group_shows_each_token_with_what_is_known_of_it() -> None:
+def test_a_group_view_shows_each_token_with_its_known_values() -> None:
     row = {
         "group_id": "demo/g7", "group_index": 7, "rollout_index": 0, "prompt": "p", "completion": "ab", "reward": 1.0,
         "advantage": 0.5, "components": '{"exact": 1, "judge": null}', "scorers": '{"exact": "1"}', "tokens": 2,

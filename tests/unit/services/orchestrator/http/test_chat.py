@@ -21,7 +21,7 @@ def wire(**more: Any) -> pb.ChatRequest:
     return to_wire(read_chat(body(**more), MODELS), (3, 4), deadline_s=60.0, wait_s=5.0)
 
 
-def test_what_clients_send_reaches_the_replica() -> None:
+def test_chat_parameters_reach_the_replica() -> None:
     request = wire(temperature=0, top_p=0.9, stop="\n", seed=-1, max_completion_tokens=9, max_tokens=5, user="me")
     assert json.loads(request.messages_json) == MESSAGES
     assert (request.temperature, request.top_p, list(request.stop)) == (0.0, 0.9, ["\n"])
@@ -30,7 +30,7 @@ def test_what_clients_send_reaches_the_replica() -> None:
     assert (request.deadline_s, request.wait_s) == (60.0, 5.0)
 
 
-def test_what_is_left_out_or_null_has_the_defaults_of_the_api() -> None:
+def test_missing_or_null_chat_parameters_get_the_api_defaults() -> None:
     plain, null = wire(), wire(temperature=None, stop=None, seed=None, max_tokens=None, n=None, tools=None)
     assert plain == null
     assert (plain.temperature, plain.top_p, plain.max_tokens) == (1.0, 1.0, 0)
@@ -56,7 +56,7 @@ def test_what_is_left_out_or_null_has_the_defaults_of_the_api() -> None:
         ({"model": "gpt-4"}, 404, "'run' and 'policy'"),
     ],
 )
-def test_what_would_change_the_answer_and_cannot_be_had_is_refused(
+def test_unsupported_chat_parameters_that_change_the_answer_are_rejected(
     change: dict[str, Any], status: int, word: str
 ) -> None:
     with pytest.raises(ChatRefusedError) as refused:
@@ -65,6 +65,6 @@ def test_what_would_change_the_answer_and_cannot_be_had_is_refused(
     assert refused.value.body()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_temperature_near_nothing_is_greedy() -> None:
+def test_a_temperature_near_zero_is_greedy() -> None:
     assert wire(temperature=1e-300).temperature == 0.0
     assert wire(temperature=1e-3).temperature > 0

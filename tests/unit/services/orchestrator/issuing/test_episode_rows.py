@@ -52,7 +52,7 @@ async def test_a_group_whose_episodes_are_played_is_not_issued_again(tmp_path: P
         assert await indices(it, StreamName.EPISODES) == [0, 1, 2]
 
 
-async def test_a_lost_sequence_goes_on_behind_the_streams_last_number(tmp_path: Path) -> None:
+async def test_a_lost_sequence_counter_continues_after_the_streams_last_number(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         await rebuilt(it, [PLAYED]).issue()
         it.store.set_int("sequence_episodes", 0)

@@ -29,7 +29,7 @@ def generates(registry: Registry, replica: str, *groups: int) -> None:
     assert registry.heartbeat(beat, group_locator.time.monotonic())
 
 
-async def test_a_replica_that_generates_it_is_named(registry: Registry, broker: MemoryBroker) -> None:
+async def test_the_replica_that_generates_a_group_is_named(registry: Registry, broker: MemoryBroker) -> None:
     where = GroupLocator(registry, broker)
     generates(registry, "rollout-0", 3)
     generates(registry, "rollout-1", 4, 7)
@@ -48,7 +48,7 @@ async def test_a_replica_that_generates_it_is_named(registry: Registry, broker: 
         (None, "it is in no stream, and will be issued again"),
     ],
 )
-async def test_else_the_broker_is_asked(
+async def test_a_group_that_no_replica_reports_is_looked_up_in_the_broker(
     registry: Registry, broker: MemoryBroker, stream: StreamName | None, words: str
 ) -> None:
     where = GroupLocator(registry, broker)

@@ -115,7 +115,7 @@ def staleness(request: pytest.FixtureRequest) -> Iterator[int]:
     yield request.param
 
 
-async def test_no_more_is_open_than_credit_allows(tmp_path: Path, staleness: int) -> None:
+async def test_open_groups_never_exceed_the_credit(tmp_path: Path, staleness: int) -> None:
     async with office(tmp_path, staleness=staleness) as it:
         await it.issuer.issue()
         await it.issuer.issue()
@@ -267,7 +267,7 @@ async def test_an_evaluation_ends_with_its_last_prompt_and_is_written_down(tmp_p
         assert not again.due(0, 5)
 
 
-async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missing(
+async def test_an_evaluation_ends_at_its_deadline_and_reports_missing_prompts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]

@@ -35,7 +35,7 @@ def test_every_epoch_is_a_permutation_of_all_rows(num_rows: int, seed: int) -> N
     assert all(sorted(epoch) == list(range(num_rows)) for epoch in epochs)
 
 
-def test_the_order_is_a_function_of_the_seed_alone_whatever_was_asked_before() -> None:
+def test_the_prompt_order_depends_only_on_the_seed() -> None:
     one, two = PromptOrder(10, 7), PromptOrder(10, 7)
     asked = [one.row(i) for i in range(35)]
     assert [two.row(i) for i in reversed(range(35))] == asked[::-1]
@@ -110,7 +110,7 @@ def test_pass_at_k_and_avg_at_k_by_hand() -> None:
     assert (result.prompts, result.missing, result.abstained) == (3, 2, 0)
 
 
-def test_rollouts_that_abstained_are_in_no_mean_of_an_evaluation_and_are_told() -> None:
+def test_evaluation_means_exclude_abstained_rollouts_and_count_them() -> None:
     result = summarize(3, {0: (1, 3, 1), 1: (0, 0, 4)}, wanted=2, k=4)
     assert result.accuracy == result.avg_at_k == pytest.approx(1 / 3)
     assert (result.prompts, result.missing, result.abstained) == (1, 1, 5)
@@ -152,7 +152,7 @@ def test_a_faster_replica_gets_more_and_all_shares_are_the_whole() -> None:
     assert registry_of(one=5).share("one", 1) == 1
 
 
-def test_who_is_gone_or_quarantined_leaves_its_share_to_the_others() -> None:
+def test_gone_and_quarantined_replicas_leave_their_share_to_the_others() -> None:
     registry = registry_of(a=10, b=10, c=10)
     for name, state in (("b", pb.REPLICA_STATE_GONE), ("c", pb.REPLICA_STATE_QUARANTINED)):
         registry.heartbeat(pb.HeartbeatRequest(replica_id=name, boot_id=name, state=state), now=2)

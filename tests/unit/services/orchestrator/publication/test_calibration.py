@@ -18,7 +18,7 @@ from headrace.wire.v1.common_pb2 import TensorChecksum
         ({"a": "1"}, {}, False, "cannot be tried: late"),
     ],
 )
-def test_the_folder_tells_whether_the_table_is_wrong_or_the_weights(
+def test_the_model_folder_shows_whether_the_table_or_the_weights_are_wrong(
     found: dict[str, str], folder: dict[str, str], damaged: bool, words: str
 ) -> None:
     judged = judge(

@@ -22,7 +22,7 @@ def routes(path: Path, version: int) -> dict[str, tuple[str, str]]:
     }
 
 
-async def test_in_the_same_publication_it_gets_them_over_the_disk(tmp_path: Path) -> None:
+async def test_a_replica_refused_by_the_trainer_gets_that_publication_from_disk(tmp_path: Path) -> None:
     bad, good = ScriptedReplica("bad"), ScriptedReplica("good")
     async with world(tmp_path, bad, good) as it:
         it.trainer.refused = {"bad": REASON}
@@ -47,7 +47,7 @@ async def test_a_group_whose_opening_was_cancelled_is_closed(tmp_path: Path) -> 
         assert it.trainer.closed == it.trainer.opened
 
 
-async def test_from_then_on_it_is_brought_along_and_the_trainer_is_not_asked_again(tmp_path: Path) -> None:
+async def test_a_refused_replica_stays_on_disk_and_the_trainer_is_not_asked_again(tmp_path: Path) -> None:
     bad, good = ScriptedReplica("bad"), ScriptedReplica("good")
     async with world(tmp_path, bad, good) as it:
         it.trainer.refused = {"bad": REASON}

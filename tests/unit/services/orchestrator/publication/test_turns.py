@@ -45,7 +45,7 @@ async def test_all_replicas_sleep_before_the_turn_is_given(tmp_path: Path) -> No
         assert not turns.trainer_has
 
 
-async def test_the_evaluation_of_what_is_published_ends_first(tmp_path: Path) -> None:
+async def test_a_trainer_turn_waits_for_the_evaluation_of_the_published_version(tmp_path: Path) -> None:
     sleeper = Sleeper("r0")
     async with world(tmp_path, sleeper) as it:
         said = ["evaluation of version 3: 1 of 8 prompts"]
@@ -56,7 +56,7 @@ async def test_the_evaluation_of_what_is_published_ends_first(tmp_path: Path) ->
         assert await turns.take() == ""
 
 
-async def test_who_does_not_sleep_is_named_with_its_reason_and_asked_once_at_a_time(tmp_path: Path) -> None:
+async def test_a_replica_that_stays_awake_is_named_with_its_reason_and_asked_once(tmp_path: Path) -> None:
     late, busy = Sleeper("r0", sleep="wait"), Sleeper("r1", reason="the replica is updating")
     async with world(tmp_path, late, busy) as it:
         turns = turns_of(it)
@@ -68,7 +68,7 @@ async def test_who_does_not_sleep_is_named_with_its_reason_and_asked_once_at_a_t
         assert await turns.take() == ""
 
 
-async def test_a_publication_under_way_ends_first_and_wakes_the_sleepers(tmp_path: Path) -> None:
+async def test_a_running_publication_ends_before_the_turn_and_wakes_sleepers(tmp_path: Path) -> None:
     sleeper = Sleeper("r0")
     async with world(tmp_path, sleeper) as it:
         turns = turns_of(it)
@@ -80,7 +80,7 @@ async def test_a_publication_under_way_ends_first_and_wakes_the_sleepers(tmp_pat
         assert await turns.take() == "the publication to end"
 
 
-async def test_joiners_wake_nobody_in_the_trainers_turn(tmp_path: Path) -> None:
+async def test_joining_replicas_wake_no_sleeper_during_the_trainers_turn(tmp_path: Path) -> None:
     async with world(tmp_path, Sleeper("r0")) as it:
         turns = turns_of(it)
         await turns.take()
@@ -91,7 +91,7 @@ async def test_joiners_wake_nobody_in_the_trainers_turn(tmp_path: Path) -> None:
         assert [one.replica_id for one in joiners._behind(current)] == ["r0"]
 
 
-async def test_the_run_fences_lives_that_are_over_and_takes_one_that_has_not_registered(tmp_path: Path) -> None:
+async def test_turns_fence_ended_trainer_lives_and_accept_an_unregistered_one(tmp_path: Path) -> None:
     run = run_of(Office(tmp_path))
     ended: list[int] = []
     run.publisher.supersede = lambda: ended.append(1)  # type: ignore[method-assign]

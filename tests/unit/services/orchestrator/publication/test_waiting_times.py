@@ -30,7 +30,7 @@ def status_of(it: Office, registry: Registry) -> Status:
     return Status(it.store, it.state, registry, it.issuer, publisher, None)
 
 
-async def test_the_trainer_waits_since_it_first_said_so_and_until_it_will_give_up(
+async def test_a_trainer_wait_spans_from_its_first_report_to_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
@@ -47,7 +47,7 @@ async def test_the_trainer_waits_since_it_first_said_so_and_until_it_will_give_u
         assert it.state.trainer.waiting_since == 109.0
 
 
-async def test_the_status_tells_unix_seconds_and_nothing_of_who_works(tmp_path: Path) -> None:
+async def test_the_status_gives_waiting_times_in_unix_seconds_and_none_for_busy_replicas(tmp_path: Path) -> None:
     registry, began = Registry(lease_s=60), time.time()
     registered(registry, "idle", time.monotonic() - 5.0, "prompts")
     registered(registry, "busy", time.monotonic())

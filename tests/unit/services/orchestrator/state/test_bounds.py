@@ -22,7 +22,7 @@ def trainer(incarnation: int, boot: str = "ab12") -> pb.RegisterTrainerRequest:
 
 
 @pytest.mark.parametrize("name", ["<b>x</b>", "a" * 129, "-x", "a b", "é", "../x"])
-def test_ids_of_other_letters_or_without_end_are_refused(name: str) -> None:
+def test_ids_with_other_characters_or_excessive_length_are_rejected(name: str) -> None:
     registry, workers = Registry(8.0), EnvironmentWorkers(8.0)
     with pytest.raises(ContractError, match="bad_id"):
         registry.register(replica(name), 0.0)
@@ -34,12 +34,12 @@ def test_ids_of_other_letters_or_without_end_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["a" * 256, "host:1/path", "host 1", "unix:s", "unix:/a\n", "unix:/" + "a" * 108])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_an_invalid_address_is_rejected(address: str) -> None:
     with pytest.raises(ContractError, match="bad_address"):
         Registry(8.0).register(replica(address=address), 0.0)
 
 
-def test_the_names_that_containers_give_are_taken() -> None:
+def test_replica_ids_and_addresses_of_containers_are_accepted() -> None:
     registry = Registry(8.0)
     for name in ("rollout-0", "rollout-3f9c0a1b2c3d", "rollout-headrace-rollout-7d4b9c6f5-x2x8q", "rollout-a.b_c"):
         registry.register(replica(name, address="[fd00::1%eth0]:7000"), 0.0)
@@ -72,7 +72,7 @@ def test_workers_are_bounded_in_number_and_words(monkeypatch: pytest.MonkeyPatch
         workers.report(long, 1.0)
 
 
-async def test_a_trainer_whose_journal_is_of_no_such_run_takes_nothing_over(tmp_path: Path) -> None:
+async def test_a_trainer_with_the_journal_of_another_run_is_rejected(tmp_path: Path) -> None:
     state = RunState(Store(tmp_path / "state.sqlite"), max_steps=10)
     with pytest.raises(ContractError, match="bad_incarnation"):
         await state.register_trainer(trainer(2**32 - 2))

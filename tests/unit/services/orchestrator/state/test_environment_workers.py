@@ -15,7 +15,7 @@ def report(
     return pb.ReportEpisodesRequest(run_id="r", worker_id=worker, slots=slots, episodes=made, notes=["7% abstained"])
 
 
-def test_the_longest_waits_come_first_and_what_waits_for_a_slot_is_not_in_play() -> None:
+def test_waits_are_sorted_longest_first_and_slot_waits_do_not_count_as_playing() -> None:
     workers = EnvironmentWorkers(lease_s=10.0)
     workers.report(report("environment-1"), 100.0)
     waits = [("g7/0", 7, "engine", 1.0), ("g7/1", 7, "tool", 12.0), ("g8/0", 8, "slot", 3.0), ("g9", 9, "weights", 2.0)]

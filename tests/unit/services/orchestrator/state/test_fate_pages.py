@@ -13,12 +13,12 @@ def page(number: int, count: int = 3, boot_id: str = "b") -> pb.RegisterTrainerR
     return pb.RegisterTrainerRequest(boot_id=boot_id, version=7, fates=fates, page=number, pages=count)
 
 
-def test_a_registration_of_one_message_is_taken_as_it_is() -> None:
+def test_a_single_page_registration_is_used_directly() -> None:
     request = pb.RegisterTrainerRequest(boot_id="b", fates=[common_pb2.Fate(group_index=1)])
     assert FatePages().take(request) is request
 
 
-def test_the_last_page_completes_it() -> None:
+def test_the_last_page_completes_a_registration() -> None:
     pages = FatePages()
     assert pages.take(page(0)) is None and pages.take(page(1)) is None
     whole = pages.take(page(2))
@@ -27,7 +27,7 @@ def test_the_last_page_completes_it() -> None:
 
 
 @pytest.mark.parametrize("wrong", [page(1), page(2), page(1, boot_id="other")])
-def test_a_page_without_those_before_it_is_refused_until_the_first_comes(
+def test_a_page_out_of_order_is_rejected_until_the_first_arrives(
     wrong: pb.RegisterTrainerRequest,
 ) -> None:
     pages = FatePages()

@@ -16,7 +16,7 @@ def db(tmp_path: Path) -> Database:
     return made
 
 
-def test_a_transaction_that_found_no_room_is_taken_back_and_the_next_one_works(db: Database) -> None:
+def test_a_transaction_on_a_full_disk_rolls_back_and_the_next_one_works(db: Database) -> None:
     with pytest.raises(DiskError), Transaction(db):
         db.execute("INSERT INTO t VALUES (1)")
         db.execute("INSERT INTO t VALUES (zeroblob(100000))")

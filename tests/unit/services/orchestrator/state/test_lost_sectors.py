@@ -17,7 +17,7 @@ def groups(path: Path) -> list[int]:
         store.close()
 
 
-def test_of_each_commit_any_lost_sectors_leave_the_state_before_or_after_it(tmp_path: Path) -> None:
+def test_lost_sectors_leave_the_state_before_or_after_each_commit(tmp_path: Path) -> None:
     live, crashed = tmp_path / "live.sqlite", tmp_path / "crashed.sqlite"
     store = Store(live)
     wal, seen = live.with_name("live.sqlite-wal"), set()

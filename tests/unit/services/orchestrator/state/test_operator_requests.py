@@ -51,7 +51,7 @@ def test_a_checkpoint_is_asked_for_once_until_it_is_written(tmp_path: Path) -> N
     assert operator_requests.checkpoint == 2 and OperatorRequests(store(tmp_path)).checkpoint == 2
 
 
-def test_a_drain_is_over_with_the_replicas_life(tmp_path: Path) -> None:
+def test_a_drain_ends_with_the_replicas_life(tmp_path: Path) -> None:
     OperatorRequests(store(tmp_path)).drain("rollout-1", True, "b1")
     operator_requests = OperatorRequests(store(tmp_path))
     operator_requests.registered("rollout-1", "b1")
@@ -81,7 +81,7 @@ async def test_how_a_run_ended_outlives_the_process_until_a_trainer_registers(tm
     assert operator(tmp_path)[1].phase is RunPhase.STARTING
 
 
-async def test_a_finished_run_that_is_given_more_steps_has_not_finished(tmp_path: Path) -> None:
+async def test_a_finished_run_with_more_steps_is_unfinished(tmp_path: Path) -> None:
     _, state = operator(tmp_path)
     await state.register_trainer(trainer("t1", version=10))
     state.finish()

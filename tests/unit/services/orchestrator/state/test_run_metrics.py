@@ -54,7 +54,7 @@ def test_a_lease_that_runs_out_is_a_loss_and_counts_once(metrics: RunMetrics, re
     assert value("replicas_lost_total") == before + 1
 
 
-def test_a_farewell_is_no_loss(metrics: RunMetrics, registry: Registry) -> None:
+def test_a_replica_that_leaves_is_not_counted_as_lost(metrics: RunMetrics, registry: Registry) -> None:
     join(registry, "a", 0.0)
     before = value("replicas_lost_total")
     beat(registry, "a", 1.0, pb.REPLICA_STATE_GONE)

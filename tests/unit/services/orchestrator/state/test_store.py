@@ -42,7 +42,7 @@ def test_a_group_with_a_fate_is_not_opened_by_a_late_issue(path: Path) -> None:
     assert store.open_groups() == []
 
 
-def test_a_fate_that_the_journal_does_not_have_is_taken_back(path: Path) -> None:
+def test_a_fate_missing_from_the_journal_is_reverted(path: Path) -> None:
     store = Store(path)
     store.issue(issued(0, 1, 2))
     store.end([(0, 1, ""), (1, 2, "")])
@@ -51,7 +51,7 @@ def test_a_fate_that_the_journal_does_not_have_is_taken_back(path: Path) -> None
     assert store.last_step() == 1
 
 
-def test_everything_is_there_after_a_restart(path: Path) -> None:
+def test_the_store_keeps_everything_across_a_restart(path: Path) -> None:
     before = Store(path)
     before.issue(issued(0, 1))
     before.issue(issued(1, attempt=1))
@@ -78,7 +78,7 @@ def test_a_failed_transaction_leaves_nothing(path: Path) -> None:
     assert store.open_groups() == []
 
 
-def test_the_counts_in_memory_are_those_of_the_table_whatever_happens(path: Path) -> None:
+def test_counts_in_memory_always_match_the_table(path: Path) -> None:
     chance, store = random.Random(7), Store(path)
     for _ in range(400):
         some = chance.sample(range(60), chance.randint(0, 6))

@@ -15,7 +15,7 @@ MESSAGES = [
 ]
 
 
-def test_a_judge_reads_the_whole_conversation_and_what_the_policy_was_asked() -> None:
+def test_a_judge_reads_the_whole_conversation_and_its_task() -> None:
     read = as_read(played_sample(messages_json=json.dumps(MESSAGES)))
     assert task_of(read) == "system:\nUse the tools.\n\nuser:\nWhen was Ada born?"
     assert read.completion == "assistant:\n  <call>\n\ntool find:\n  1815\n\nassistant:\n  In 1815."

@@ -41,7 +41,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         build(**options)
 
 
-def test_the_version_changes_with_what_changes_verdicts(tmp_path: Path) -> None:
+def test_the_version_changes_with_every_option_that_affects_verdicts(tmp_path: Path) -> None:
     file = tmp_path / "template"
     file.write_text("Judge: $answer")
     versions = [

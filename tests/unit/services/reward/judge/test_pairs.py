@@ -26,7 +26,7 @@ def test_shares_sum_to_half_the_places(players: int, data: st.DataObject) -> Non
     assert sum(share or 0 for share in shares) == pytest.approx(players / 2)
 
 
-def test_a_win_is_one_a_tie_is_half() -> None:
+def test_a_win_counts_one_and_a_tie_one_half() -> None:
     assert [each.share for each in standings(3, {(0, 1): 1.0, (0, 2): 0.5, (1, 2): 0.0})] == [0.75, 0.0, 0.75]
 
 

@@ -38,18 +38,18 @@ def check_block(name: str, text: str) -> None:
     assert not [sign for sign in inner if unicodedata.category(sign)[0] == "C" and sign not in "\n\t"]
 
 
-def test_no_entry_of_the_corpus_leaves_its_block() -> None:
+def test_no_injection_of_the_corpus_escapes_its_block() -> None:
     for text in CORPUS:
         check_block("ANSWER", block("ANSWER", text, KEY, 16_000))
 
 
 @given(TEXTS)
-def test_no_text_leaves_its_block(text: str) -> None:
+def test_no_text_escapes_its_block(text: str) -> None:
     check_block("ANSWER", block("ANSWER", text, KEY, 16_000))
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_a_request_has_the_blocks_that_we_made_and_no_others(prompt: str, reference: str, answer: str) -> None:
+def test_a_judge_request_has_only_our_own_blocks(prompt: str, reference: str, answer: str) -> None:
     form = {"score": [1, 2]}
     instructions = Instructions(SINGLE, "", form, ("answer",), 500, "judge")
     blocks = {"prompt": ("PROMPT", prompt), "reference": ("REFERENCE", reference), "answer": ("ANSWER", answer)}
@@ -87,12 +87,12 @@ def test_the_two_answers_of_a_pair_have_blocks_of_their_own() -> None:
         "See [1], [12] and [the text](x); a[i] | b[j], ~a[0], [ab, cd], [x] [done] [Yes]",
     ],
 )
-def test_honest_text_is_left_as_it_is(text: str) -> None:
+def test_honest_text_is_unchanged(text: str) -> None:
     assert neutral(text) == text
 
 
 @pytest.mark.parametrize("piece", ["A", "[A", "[ ", "A_", "a1", "<", "|", "[~", "\u200b", "A" * 50 + " "])
-def test_a_long_answer_takes_no_time_whatever_it_is_made_of(piece: str) -> None:
+def test_neutralizing_any_long_answer_is_fast(piece: str) -> None:
     begin = time.process_time()
     neutral("[" + piece * (100_000 // len(piece)))
     assert time.process_time() - begin < 8

@@ -14,7 +14,7 @@ FORM = {"reasoning": None, "score": [1, 2, 3]}
 GOOD = {"reasoning": "fine", "score": 2}
 
 
-def test_the_one_form_is_read() -> None:
+def test_the_documented_verdict_form_is_parsed() -> None:
     assert read_verdict(' {"reasoning": "fine", "score": 2}\n', FORM) == GOOD
     assert read_verdict('{"score": 2, "reasoning": "fine"}', FORM) == GOOD
     assert read_verdict('{"winner": "tie"}', {"winner": ["A", "tie", "B"]}) == {"winner": "tie"}
@@ -53,12 +53,12 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
-def test_another_form_is_an_error(text: str) -> None:
+def test_any_other_verdict_form_is_an_error(text: str) -> None:
     with pytest.raises(MalformedVerdictError):
         read_verdict(text, FORM)
 
 
-def test_a_judge_that_repeats_an_injection_has_said_nothing() -> None:
+def test_injection_texts_are_malformed_verdicts() -> None:
     for text in CORPUS:
         with pytest.raises(MalformedVerdictError):
             read_verdict(text, {"reasoning": None, "score": list(range(1, 10))})
@@ -74,7 +74,7 @@ def test_only_allowed_values_come_through(value: object) -> None:
             read_verdict(text, FORM)
 
 
-def test_the_schema_says_what_is_read() -> None:
+def test_the_schema_accepts_exactly_the_verdicts_that_are_parsed() -> None:
     validator = jsonschema.Draft202012Validator(schema(FORM))
     assert validator.is_valid(GOOD)
     assert not validator.is_valid(GOOD | {"score": 4})

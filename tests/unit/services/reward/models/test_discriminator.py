@@ -37,7 +37,7 @@ def probabilities(path: Path) -> list[float]:
     return [1 / (1 + math.exp(-alone(path, ids_of(sample)))) for sample in samples()]
 
 
-async def test_until_there_is_a_version_it_is_down(tmp_path: Path) -> None:
+async def test_a_discriminator_scorer_is_down_until_the_first_version(tmp_path: Path) -> None:
     scorer = build(tmp_path)
     await scorer.load()
     with pytest.raises(ScorerDownError, match="has published no version"):
@@ -47,7 +47,7 @@ async def test_until_there_is_a_version_it_is_down(tmp_path: Path) -> None:
     await scorer.close()
 
 
-async def test_it_follows_the_versions_as_they_are_published(tmp_path: Path) -> None:
+async def test_a_discriminator_scorer_follows_published_versions(tmp_path: Path) -> None:
     scorer = build(tmp_path)
     seen = []
     for version in (0, 4, 12):
@@ -63,7 +63,7 @@ async def test_it_follows_the_versions_as_they_are_published(tmp_path: Path) -> 
     await scorer.close()
 
 
-async def test_each_verdict_names_the_version_that_scored_it_though_another_comes_meanwhile(
+async def test_a_verdict_names_its_scoring_version_even_if_a_newer_one_arrives_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, waits = threading.Event(), threading.Event()
@@ -92,7 +92,7 @@ async def test_each_verdict_names_the_version_that_scored_it_though_another_come
     await scorer.close()
 
 
-async def test_a_pointer_that_names_nothing_is_no_version(tmp_path: Path) -> None:
+async def test_an_invalid_version_pointer_counts_as_no_version(tmp_path: Path) -> None:
     publish(tmp_path, 0)
     for text in ("", "version-000000", f"../../secrets {'0' * 64}", f"version-000009 {'0' * 64}"):
         (tmp_path / "discriminator" / "current").write_text(text)

@@ -46,7 +46,7 @@ async def test_callers_of_the_same_time_share_passes_sorted_by_length_and_each_g
     assert model.most == 1
 
 
-async def test_who_comes_while_a_pass_is_made_shares_the_next():
+async def test_callers_that_arrive_during_a_pass_share_the_next():
     model = Model()
     of = passes(model)
     model.gate.clear()

@@ -48,14 +48,14 @@ async def one(folder: Path, sample: Sample, **options: Any) -> Any:
     return found
 
 
-async def test_an_episode_of_one_segment_is_scored_with_what_tools_wrote(folder: Path) -> None:
+async def test_a_single_segment_episode_is_scored_with_its_tool_output(folder: Path) -> None:
     sample = played(segments=(Segment(start=0, context_ids=np.array([5, 6], np.int32)),))
     found = await one(folder, sample)
     assert found.value == pytest.approx(alone(folder, [5, 6, 3, 9, 4, 5, 1]), abs=1e-6)
     assert found.value != pytest.approx(alone(folder, [5, 6, 3, 4, 5, 1]), abs=1e-4), "without the tool's token"
 
 
-async def test_of_several_segments_the_one_is_scored_in_which_the_conversation_ends(folder: Path) -> None:
+async def test_the_last_segment_of_the_conversation_is_scored(folder: Path) -> None:
     assert (await one(folder, played())).value == pytest.approx(alone(folder, [5, 7, 8, 5, 1]), abs=1e-6)
     # An agent: what it asked the policy beside its conversation is a segment behind it.
     record = [
@@ -91,7 +91,7 @@ async def test_an_episode_that_came_as_text_is_written_by_the_models_own_templat
         (REFUSES, {}, "rm: the chat template refuses the conversation: no tools"),
     ],
 )
-async def test_what_its_template_cannot_write_abstains_by_judgement_and_is_no_failure(
+async def test_an_episode_that_the_template_cannot_render_abstains_without_failing(
     tmp_path: Path, template: str, options: dict[str, Any], words: str
 ) -> None:
     path = write_folder(tmp_path, template=template)

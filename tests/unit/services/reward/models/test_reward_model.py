@@ -82,14 +82,14 @@ async def test_each_sample_is_scored_as_transformers_scores_it_alone(folder: Pat
     assert len(set(expected)) == 10
 
 
-async def test_without_join_a_groups_scores_are_the_same_bits_whatever_else_is_scored(folder: Path) -> None:
+async def test_without_join_scores_are_bit_equal_regardless_of_concurrent_groups(folder: Path) -> None:
     async with loaded_scorer("reward_model", {"path": str(folder), "join": False}) as scorer:
         by_itself = await scorer.score(samples(0))
         among = (await asyncio.gather(*(scorer.score(samples(index)) for index in range(5))))[0]
         assert by_itself == among
 
 
-async def test_models_that_are_loaded_at_the_same_time_leave_the_libraries_as_they_were(folder: Path) -> None:
+async def test_loading_models_concurrently_leaves_library_state_unchanged(folder: Path) -> None:
     """transformers replaces functions and the default dtype for all threads while it loads."""
     state = PreTrainedModel.tie_weights, torch.linspace, torch.nn.init.normal_, torch.get_default_dtype()
     interval = sys.getswitchinterval()

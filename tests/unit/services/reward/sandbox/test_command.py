@@ -23,7 +23,7 @@ def binds(words):
     return {words[at + 2] for at, word in enumerate(words) if word in ("--ro-bind", "--ro-bind-try")}
 
 
-def test_nothing_of_the_host_is_bound_but_the_system_and_python(argv):
+def test_the_sandbox_binds_only_system_folders_and_python(argv):
     allowed = {"/usr", "/etc/ld.so.cache", "/bin", "/lib", "/lib32", "/lib64", os.path.realpath(sys.base_prefix)}
     words = argv()["argv"]
     assert binds(words) <= allowed
@@ -42,7 +42,7 @@ def test_all_namespaces_are_new_and_all_privileges_dropped(argv):
     assert words.index("--remount-ro") > max(at for at, word in enumerate(words) if word == "--ro-bind-data")
 
 
-def test_each_sandbox_has_a_uid_of_its_own_and_none_is_roots(argv):
+def test_each_sandbox_has_its_own_uid_and_none_is_root(argv):
     assert [argv(slot=slot)["uid"] for slot in range(3)] == [64000, 64001, 64002]
 
 

@@ -50,7 +50,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
-def test_a_plain_value_comes_back_as_it_was(value):
+def test_a_plain_value_round_trips_unchanged(value):
     back = decode(encode(value))
     assert back == value
     assert type(back) is type(value)
@@ -67,12 +67,12 @@ def test_a_plain_value_comes_back_as_it_was(value):
         (Liar(7), 7),
     ],
 )
-def test_a_subclass_is_taken_for_the_data_that_it_holds_not_for_what_it_says(value, base):
+def test_a_subclass_is_encoded_by_its_data_and_not_by_its_overrides(value, base):
     assert decode(encode(value)) == base
 
 
 @pytest.mark.parametrize("value", [object(), len, {1: object()}, (x for x in [object()]), type("T", (), {})])
-def test_what_is_no_plain_value_is_refused(value):
+def test_a_value_that_is_not_plain_is_rejected(value):
     with pytest.raises(NotPlainError, match="no plain value"):
         encode(value)
 
@@ -96,7 +96,7 @@ def test_what_is_no_plain_value_is_refused(value):
         (np.longdouble(0.5), 0.5),
     ],
 )
-def test_what_stands_for_plain_values_goes_out_as_these(value, told):
+def test_values_that_stand_for_plain_values_are_encoded_as_plain(value, told):
     assert json.loads(encode(value)) == told
 
 
@@ -113,12 +113,12 @@ def test_what_stands_for_plain_values_goes_out_as_these(value, told):
         (np.bool_(True), True),
     ],
 )
-def test_numbers_of_other_kinds_go_out_as_pythons_own(value, number):
+def test_foreign_number_types_are_encoded_as_python_numbers(value, number):
     found = json.loads(encode(value))
     assert (found, type(found)) == (number, type(number))
 
 
-def test_a_dict_of_the_users_cannot_pass_for_a_tag():
+def test_a_user_dict_cannot_impersonate_a_tag():
     value = {"set": [1, 1]}
     assert json.loads(encode(value)) == {"dict": [["set", [1, 1]]]}
     assert decode(encode(value)) == value

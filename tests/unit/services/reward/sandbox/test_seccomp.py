@@ -46,7 +46,7 @@ def test_threads_may_be_started_and_processes_may_not(machine, architecture, clo
 
 
 @pytest.mark.parametrize(("machine", "architecture", "prctl"), [("x86_64", X86, 157), ("aarch64", ARM, 167)])
-def test_nobody_may_make_core_dumps_possible_again(machine, architecture, prctl):
+def test_a_program_cannot_re_enable_core_dumps(machine, architecture, prctl):
     program = make_filter(machine)
     set_dumpable, set_name, high_bits = 4, 15, 1 << 32
     assert verdict(program, prctl, architecture, set_dumpable) == EPERM
@@ -54,7 +54,7 @@ def test_nobody_may_make_core_dumps_possible_again(machine, architecture, prctl)
     assert verdict(program, prctl, architecture, set_name) == ALLOW
 
 
-def test_calls_that_have_been_a_way_out_are_denied():
+def test_system_calls_used_in_past_escapes_are_denied():
     names = {
         "io_setup",
         "statmount",

@@ -135,13 +135,13 @@ PLACES = [
 
 
 @given(st.sampled_from(KEYS), st.sampled_from(JOINS), st.sampled_from(KEYS), st.sampled_from(PLACES))
-def test_no_text_wins_for_two_keys(one: str, join: str, other: str, place: str) -> None:
+def test_no_text_is_right_for_two_different_keys(one: str, join: str, other: str, place: str) -> None:
     text = place.replace("%s", one + join + other)
     assert sum(read_said(text, read_key(key)).equal is True for key in KEYS) <= 1
 
 
 @given(st.sampled_from(KEYS), st.sampled_from(PLACES[:-3]), st.text(alphabet="ab \n.=$", max_size=20))
-def test_an_answer_in_its_place_wins_whatever_stands_before(key: str, place: str, before: str) -> None:
+def test_an_answer_in_its_place_counts_regardless_of_preceding_text(key: str, place: str, before: str) -> None:
     assert read_said(f"{before}\n{place.replace('%s', key)}", read_key(key)).equal is True
 
 

@@ -50,7 +50,7 @@ def test_output_is_compared_as_people_do(wanted, found):
         ("1.0", "1.0 1.0"),
     ],
 )
-def test_what_people_would_tell_apart_is_told_apart(wanted, found):
+def test_outputs_that_differ_to_a_reader_are_unequal(wanted, found):
     assert not Printed(wanted).accepts(found.encode(), TOLERANCE)
 
 
@@ -117,7 +117,7 @@ def test_other_values_are_not(wanted, found):
     assert not returned(Equals(wanted), found)
 
 
-def test_what_comes_from_json_is_compared_as_json_has_it():
+def test_json_expectations_treat_tuples_and_lists_alike():
     assert returned(Equals([1, [2]], loosely=True), (1, (2,)))
     assert returned(Equals({"1": [2]}, loosely=True), {1: (2,)})
     assert not returned(Equals([3], loosely=True), 3)
@@ -125,7 +125,7 @@ def test_what_comes_from_json_is_compared_as_json_has_it():
     assert not returned(Equals([1, 2]), (1, 2))
 
 
-def test_a_real_that_only_comes_near_a_wanted_integer_is_not_it():
+def test_a_float_near_an_expected_integer_is_not_equal():
     assert not returned(Equals([FIB_500], loosely=True, wrapped=True), float(FIB_500))
     assert returned(Equals([2], loosely=True, wrapped=True), 2.0)
     assert not returned(Equals([2], loosely=True, wrapped=True), 2.0000001)
@@ -134,7 +134,7 @@ def test_a_real_that_only_comes_near_a_wanted_integer_is_not_it():
     assert not Printed(str(FIB_500)).accepts(str(float(FIB_500)).encode(), TOLERANCE)
 
 
-def test_what_comes_from_apps_may_be_wrapped_in_a_list():
+def test_apps_expectations_may_be_wrapped_in_a_list():
     assert returned(Equals([3], loosely=True, wrapped=True), 3)
     assert returned(Equals([[1, 2]], loosely=True, wrapped=True), [1, 2])
     assert not returned(Equals([3, 4], loosely=True, wrapped=True), 3)
@@ -143,11 +143,11 @@ def test_what_comes_from_apps_may_be_wrapped_in_a_list():
 @pytest.mark.parametrize(
     "found", [range(1, 3), map(int, "12"), (x for x in (1, 2)), {1: 0, 2: 0}.keys(), {0: 1, 1: 2}.values()]
 )
-def test_what_gives_items_in_order_stands_for_a_list_where_json_wants_one(found):
+def test_ordered_iterables_count_as_lists_for_json_expectations(found):
     assert returned(Equals([1, 2], loosely=True), found)
 
 
-def test_in_asserts_it_stands_only_for_what_python_holds_equal():
+def test_in_asserts_an_iterable_equals_only_what_python_considers_equal():
     assert not returned(Equals([1, 2]), range(1, 3))
     assert not returned(Equals((1, 2)), iter((1, 2)))
     assert not returned(Equals({1: 2}), {1: 2}.items())
@@ -202,7 +202,7 @@ def test_truth_difference_and_nearness():
         b"passed",
     ],
 )
-def test_what_was_not_encoded_inside_is_an_error_and_never_an_answer(output):
+def test_output_not_encoded_by_the_sandbox_is_an_error_and_never_an_answer(output):
     for answer in (Equals(1), Equals([1], loosely=True), Is(True), Holds(True), Differs(Equals(1)), Near(1, 0.1, 0.0)):
         with pytest.raises(ValueError, match="no encoded value"):
             answer.accepts(output, TOLERANCE)

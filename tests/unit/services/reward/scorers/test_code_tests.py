@@ -156,7 +156,7 @@ def test_a_text_of_asserts_and_a_check_function_are_read():
         (3, {}, "must be a list"),
     ],
 )
-def test_what_cannot_be_run_is_told_with_its_reason(column, columns, why):
+def test_an_unrunnable_test_suite_is_rejected_with_its_reason(column, columns, why):
     with pytest.raises(ValueError, match=why.replace("(", r"\(").replace(")", r"\)")):
         read_suite(column, columns)
 

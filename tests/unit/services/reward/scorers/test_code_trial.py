@@ -16,14 +16,14 @@ def outcome(output, wall_s=0.01, waited_s=0.0):
     return SandboxOutcome("exit", 0, output, "", wall_s, wall_s - waited_s, waited_s)
 
 
-def test_what_it_waited_for_a_cpu_is_not_charged():
+def test_cpu_wait_is_not_charged_to_a_program():
     seen = trial(total_s=10.0)
     assert [seen.see(outcome(b"1", wall_s=9.0, waited_s=8.0)) for _ in range(4)] == [True] * 4
     seen.is_over = True
     assert seen.verdict.value == 1.0
 
 
-def test_what_it_slept_is_charged():
+def test_sleep_is_charged_to_a_program():
     seen = trial(total_s=10.0)
     assert [seen.see(outcome(b"1", wall_s=6.0)) for _ in range(2)] == [True, False]
     seen.is_over = True
@@ -31,7 +31,7 @@ def test_what_it_slept_is_charged():
 
 
 @pytest.mark.parametrize(("partial", "value"), [(False, 0.0), (True, 0.25)])
-def test_one_that_was_cut_off_is_judged_by_what_it_has_once_it_has_failed_a_test(partial, value):
+def test_an_interrupted_trial_is_judged_by_its_results_once_a_test_failed(partial, value):
     seen = trial(partial=partial)
     seen.see(outcome(b"1"))
     assert seen.verdict.failed

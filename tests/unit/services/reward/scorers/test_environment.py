@@ -20,14 +20,14 @@ async def judged(episode: Episode | None) -> Verdict:
     return verdict
 
 
-async def test_the_reward_comes_with_its_parts_and_each_turns_own() -> None:
+async def test_an_environment_reward_keeps_its_parts_and_per_turn_values() -> None:
     verdict = await judged(GROUP.rollouts[0].episode)
     assert (verdict.value, verdict.parts) == (0.75, {"found": 1.0, "calls": 2.0})
     assert verdict.token_scores is not None and verdict.token_scores.dtype == np.float32
     np.testing.assert_array_equal(verdict.token_scores, np.array([0.5, np.nan, np.nan, np.nan, 1.0], np.float32))
 
 
-async def test_it_abstains_where_the_environment_gave_none() -> None:
+async def test_the_scorer_abstains_if_the_environment_gave_no_reward() -> None:
     episode = GROUP.rollouts[0].episode
     assert episode is not None
     none = await judged(replace(episode, reward=None))

@@ -37,7 +37,7 @@ async def value(made: Scorer, text: str) -> float:
 
 
 @pytest.mark.parametrize("language", TEXTS)
-async def test_a_text_is_in_its_own_language_and_in_no_other(language: str) -> None:
+async def test_a_text_scores_only_in_its_own_language(language: str) -> None:
     made = await scorer(language)
     for other, text in TEXTS.items():
         assert await value(made, text) == float(other == language), other
@@ -54,7 +54,7 @@ async def test_the_score_is_the_share_of_letters() -> None:
 @pytest.mark.parametrize(
     "text", ["", "18", "$x = 18$", "\\(f\u00fcr\\)", "```python\nf\u00fcr = sch\u00f6n\n```", "\u03c0 = 3.14"]
 )
-async def test_what_is_in_no_language_is_in_no_other_one(text: str) -> None:
+async def test_text_without_a_language_gets_the_full_language_score(text: str) -> None:
     assert await value(await scorer("en"), text) == 1.0
 
 

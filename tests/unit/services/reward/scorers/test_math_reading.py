@@ -67,7 +67,9 @@ LOOKS: list[tuple[str, str, bool | None, str]] = [
 
 
 @pytest.mark.parametrize(("key", "completion", "equal", "refusal"), LOOKS, ids=lambda value: repr(value)[:40])
-def test_what_needs_no_verifier_is_decided(key: str, completion: str, equal: bool | None, refusal: str) -> None:
+def test_simple_answers_are_decided_without_a_verifier(
+    key: str, completion: str, equal: bool | None, refusal: str
+) -> None:
     said = read_said(completion, read_key(key))
     assert (said.equal, said.refusal) == (equal, refusal)
 
@@ -85,7 +87,7 @@ def test_what_needs_no_verifier_is_decided(key: str, completion: str, equal: boo
         ("Solve $x+5y=3$ for x.", "x=3-5y", r"\boxed{x + 5y = 3}"),
     ],
 )
-def test_a_formula_of_the_prompt_is_no_answer_in_whatever_order(prompt: str, key: str, completion: str) -> None:
+def test_restating_a_formula_of_the_prompt_is_wrong_in_any_order(prompt: str, key: str, completion: str) -> None:
     said = read_said(completion, read_key(key), prompt)
     assert (said.equal, said.refusal) == (False, "restated")
 
@@ -100,7 +102,7 @@ def test_a_formula_of_the_prompt_is_no_answer_in_whatever_order(prompt: str, key
         ("Which interval is it, $[0,1)$ or $(0,1]$?", "0\\le x<1", r"\boxed{[0,1)}"),
     ],
 )
-def test_an_answer_that_the_prompt_gives_to_choose_from_is_right(prompt: str, key: str, completion: str) -> None:
+def test_an_answer_chosen_from_options_in_the_prompt_is_accepted(prompt: str, key: str, completion: str) -> None:
     said = read_said(completion, read_key(key), prompt)
     assert (said.equal is not False, said.refusal) == (True, "")
 
@@ -109,18 +111,18 @@ def test_an_answer_that_the_prompt_gives_to_choose_from_is_right(prompt: str, ke
     ("value", "words"),
     [("", "empty"), ("$$", "empty"), (None, "NoneType"), (["18"], "list"), (True, "bool"), ("\\frac{1", "braces")],
 )
-def test_a_key_that_nobody_can_read_is_an_error(value: object, words: str) -> None:
+def test_an_unreadable_answer_key_is_an_error(value: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_key(value)
 
 
-def test_what_people_type_becomes_latex() -> None:
+def test_plain_text_math_becomes_latex() -> None:
     typed = ["2\u221a3", "2*sqrt(3)", "2pi", "x\u00b2", "x <= 3", "x**2", "$x$", "(-oo, 3]", "x=1 or x=2"]
     latex = ["2\\sqrt{3}", "2*\\sqrt{3}", "2\\pi", "x^2", "x \\le  3", "x^2", "x", "(-\\infty , 3]", "x=1 , x=2"]
     assert [as_latex(one) for one in typed] == latex
 
 
-def test_words_are_told_from_products_of_letters() -> None:
+def test_words_and_products_of_letters_are_told_apart() -> None:
     assert all(map(is_words, ["Paris", "\\text{no}", "No", "two cats"]))
     assert not any(map(is_words, ["xy", "x", "sin x", "2 cats", "x + y", "\\pi"]))
 

@@ -35,7 +35,7 @@ def tree(formula: str) -> Any:
         r"x + 9^{9^{9^{9}}}",
     ],
 )
-def test_numbers_that_nobody_works_out_are_seen_at_once(formula: str) -> None:
+def test_infeasible_numbers_are_rejected_at_once(formula: str) -> None:
     expression = tree(formula)
     begin = time.process_time()
     with pytest.raises(TooLargeError):
@@ -62,7 +62,7 @@ def test_numbers_that_nobody_works_out_are_seen_at_once(formula: str) -> None:
         r"\sum_{k=1}^{100} k",
     ],
 )
-def test_answers_that_people_give_fit(formula: str) -> None:
+def test_typical_answers_are_within_the_size_limit(formula: str) -> None:
     check_size(tree(formula))
 
 
@@ -87,7 +87,7 @@ def test_points_tell_formulas_apart_and_never_call_equal_ones_different(gold: st
     assert surely_differ(tree(gold), tree(said)) is differ
 
 
-def test_numbers_are_compared_exactly_whatever_their_size_and_reals_by_their_own() -> None:
+def test_integers_of_any_size_compare_exactly_and_reals_by_their_precision() -> None:
     pairs = [
         ("2^{3000}", str(2**3000), True),
         ("2^{3000}", str(2**3000 + 1), False),

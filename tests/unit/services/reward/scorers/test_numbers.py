@@ -38,7 +38,7 @@ def test_a_number_is_read_in_every_spelling(piece: str, number: int | Fraction) 
 
 
 @pytest.mark.parametrize("piece", NONE, ids=lambda value: repr(value)[:30])
-def test_what_is_more_or_less_than_a_number_is_none(piece: str) -> None:
+def test_text_that_is_not_exactly_a_number_does_not_parse(piece: str) -> None:
     assert read_number(piece) is None
 
 
@@ -76,7 +76,7 @@ def test_a_fraction_is_read_in_every_spelling(value: Fraction) -> None:
     assert {found.value for text in texts if (found := read_number(text)) is not None} == {value}
 
 
-def test_words_behind_a_number_are_one_or_those_of_the_question() -> None:
+def test_words_after_a_number_must_be_one_word_or_occur_in_the_question() -> None:
     assert read_number("18 chocolate chip cookies") is None
     assert read_number("18 chocolate chip cookies", "How many chocolate chip cookies are left?") is not None
     assert read_number("18 \u4e2a\u82f9\u679c", "\u6709\u591a\u5c11 \u4e2a\u82f9\u679c?") is not None

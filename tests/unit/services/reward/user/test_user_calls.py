@@ -97,7 +97,7 @@ def test_async_functions_are_awaited_and_booleans_become_numbers() -> None:
         ("user_functions", "write module:function"),
     ],
 )
-def test_a_function_that_cannot_be_loaded_is_named_with_the_way_out(target: str, words: str) -> None:
+def test_an_unloadable_function_is_named_with_a_fix(target: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         find(target)
 
@@ -124,7 +124,7 @@ def test_a_trl_function_may_be_async_and_return_none() -> None:
     assert trl.serve("user_functions:some", {})(job())["values"] == [1.0, None]
 
 
-def test_trl_functions_get_only_what_they_take_and_their_metrics_are_kept() -> None:
+def test_trl_functions_get_only_their_parameters_and_their_metrics_are_kept() -> None:
     found = trl.serve("user_functions:logging", {})(job(columns={"answer": [1, 1]}))
     assert found == {"values": [1.0, 1.0], "metrics": {"share": 0.5}}
 

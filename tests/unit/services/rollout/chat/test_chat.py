@@ -69,7 +69,7 @@ async def replica(model: Path) -> AsyncIterator[Replica]:
     await made.engine.close(5)
 
 
-async def test_an_answer_comes_in_pieces_and_its_last_one_says_how_it_ended(replica: Replica) -> None:
+async def test_an_answer_is_streamed_in_pieces_and_the_last_one_has_the_finish_reason(replica: Replica) -> None:
     pieces = await replica.ask(max_tokens=100)
     sizes = [piece.completion_tokens for piece in pieces]
     assert sizes[-1] == 100 and set(sizes) <= {16, 48, 100}
@@ -78,7 +78,7 @@ async def test_an_answer_comes_in_pieces_and_its_last_one_says_how_it_ended(repl
     assert (pieces[-1].version.incarnation, pieces[-1].version.version) == (1, 3)
 
 
-async def test_a_seed_gives_one_answer_and_temperature_0_needs_none(replica: Replica) -> None:
+async def test_a_seed_fixes_the_answer_and_temperature_0_needs_no_seed(replica: Replica) -> None:
     async def text(**more: Any) -> str:
         return "".join(piece.text for piece in await replica.ask(**more))
 
@@ -102,7 +102,7 @@ async def test_a_stop_token_ends_it_and_a_full_context_too(replica: Replica) -> 
     assert (await replica.ask(max_tokens=0))[-1].completion_tokens == 128 - 6
 
 
-async def test_a_publication_is_waited_for_and_both_versions_are_told(replica: Replica) -> None:
+async def test_a_chat_waits_for_a_publication_and_reports_both_versions(replica: Replica) -> None:
     pieces: list[pb.ChatPiece] = []
     async with aclosing(replica.chat.answer(request(max_tokens=100))) as answer:
         async for piece in answer:
@@ -123,7 +123,7 @@ async def test_no_weights_in_time_and_weights_that_went_are_refused(replica: Rep
     assert refused.refusal.kind == Kind.KIND_UNAVAILABLE and "quarantined" in refused.refusal.reason
 
 
-async def test_places_are_bounded_and_freed_by_whoever_goes_away(replica: Replica) -> None:
+async def test_chat_places_are_bounded_and_freed_by_disconnected_clients(replica: Replica) -> None:
     open_ones = [replica.chat.answer(request(max_tokens=100)) for _ in range(2)]
     for answer in open_ones:
         await anext(answer)

@@ -43,7 +43,7 @@ def test_an_assistants_message_at_the_end_is_continued() -> None:
     assert ids.tolist() == made("2+3=1", add_special_tokens=False)["input_ids"]
 
 
-def test_without_one_the_only_message_is_the_prompt_as_in_training() -> None:
+def test_without_a_template_the_only_message_is_the_prompt_as_in_training() -> None:
     made = tokenizer()
     assert prompts(made).token_ids(asks(("user", "2+3="))).tolist() == made("2+3=")["input_ids"]
     with pytest.raises(ContractError, match="no chat template: give one message"):
@@ -62,7 +62,7 @@ def test_without_one_the_only_message_is_the_prompt_as_in_training() -> None:
         ('[{"role": "user"}]', "text"),
     ],
 )
-def test_messages_that_are_none_are_refused(text: str, reason: str) -> None:
+def test_invalid_messages_are_rejected(text: str, reason: str) -> None:
     with pytest.raises(ContractError, match=reason):
         read_messages(text)
 

@@ -18,7 +18,7 @@ def said(pieces: list[str], stops: list[str]) -> tuple[list[str], bool]:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.lists(st.text("ab\n", min_size=1, max_size=3), max_size=3))
-def test_the_pieces_are_the_text_up_to_its_first_stop_however_it_comes(pieces: list[str], stops: list[str]) -> None:
+def test_streamed_pieces_concatenate_to_the_text_before_the_first_stop(pieces: list[str], stops: list[str]) -> None:
     whole = "".join(pieces)
     places = [whole.find(stop) for stop in stops if stop in whole]
     found, stopped = said(pieces, stops)
@@ -31,7 +31,7 @@ def test_the_pieces_are_the_text_up_to_its_first_stop_however_it_comes(pieces: l
     assert not any(stop in "".join(found) for stop in stops)
 
 
-def test_what_may_become_a_stop_text_is_held_back_and_given_out_when_it_does_not() -> None:
+def test_a_possible_stop_text_is_held_back_until_it_is_decided() -> None:
     answer = AnswerText(["</end>"])
     assert answer.take("so it is </e", last=False) == "so it is "
     assert answer.take("so it is </em>", last=False) == "</em>"
@@ -39,7 +39,7 @@ def test_what_may_become_a_stop_text_is_held_back_and_given_out_when_it_does_not
     assert answer.stopped
 
 
-def test_half_a_character_is_not_said() -> None:
+def test_a_partial_character_is_not_streamed() -> None:
     answer = AnswerText([])
     assert answer.take("caf\ufffd", last=False) == "caf"
     assert answer.take("caf\u00e9", last=False) == "\u00e9"

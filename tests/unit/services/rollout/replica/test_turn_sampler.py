@@ -109,7 +109,7 @@ async def test_a_turn_is_one_call_of_the_engine_and_its_answer_names_versions_an
     assert outcomes("sampled") == before + 1 and replica.rows.turns == 0
 
 
-async def test_an_answer_says_what_the_engine_had_kept_of_the_context_if_it_reports_it(tmp_path: Path) -> None:
+async def test_an_answer_reports_the_cached_context_tokens_if_the_engine_does(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     replica.engine.may.set()
     assert not (await replica.begin()).HasField("cached_tokens")
@@ -132,7 +132,7 @@ async def test_a_replica_without_a_free_row_refuses_at_once_and_asks_its_engine_
     assert replica.generator.free_rows == 4 and replica.generator.capacity(0) == 4
 
 
-def test_neither_groups_nor_turns_starve_the_other() -> None:
+def test_groups_and_turns_do_not_starve_each_other() -> None:
     rows = RowPool(8, 2)
     assert [rows.free(groups) for groups in (0, 1, 2, 3, 100)] == [8, 6, 4, 4, 4]
     rows.turns = 3
@@ -165,7 +165,7 @@ async def test_tokens_of_weights_that_were_not_verified_never_leave(tmp_path: Pa
 
 
 @pytest.mark.parametrize("state", ["older", "draining", "drained", "asleep"])
-async def test_what_cannot_be_answered_here_is_refused_at_once(tmp_path: Path, state: str) -> None:
+async def test_turns_that_this_replica_cannot_answer_are_rejected_at_once(tmp_path: Path, state: str) -> None:
     replica, asked = Replica(tmp_path), request()
     match state:
         case "older":
@@ -215,7 +215,7 @@ async def test_a_caller_that_leaves_frees_the_row_and_the_engine(tmp_path: Path)
     ("error", "wanted"),
     [(AbandonedError("an update"), TransientError), (GenerationError("logits are not finite"), ContractError)],
 )
-async def test_what_the_engine_could_not_sample_says_whether_another_try_may(
+async def test_an_engine_error_maps_to_a_retryable_or_final_error(
     tmp_path: Path, error: Exception, wanted: type[Exception]
 ) -> None:
     replica = Replica(tmp_path)

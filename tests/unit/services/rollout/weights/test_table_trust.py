@@ -8,7 +8,7 @@ def table(**values: str) -> list[TensorChecksum]:
     return [TensorChecksum(name=name, value=value) for name, value in values.items()]
 
 
-def test_what_was_never_right_is_doubted_and_what_was_is_wrong() -> None:
+def test_a_mismatch_is_wrong_only_for_tensors_that_matched_before() -> None:
     trust = TableTrust({"a": "0", "b": "0"})
     first = trust.compare({"a": "1", "b": "1"}, table(a="1", b="x"))
     assert first.differing == ("b",) and not first.wrong and first.unknown == 2
@@ -25,7 +25,7 @@ def test_a_tensor_that_the_table_has_learned_since_is_doubted_by_itself() -> Non
     assert not trust.compare({"a": "2", "b": "2"}, table(a="2", b="x")).wrong
 
 
-def test_what_it_had_loaded_is_told_where_it_is_known() -> None:
+def test_checksums_of_loaded_weights_are_reported_where_known() -> None:
     known = TableTrust({"a": "0"})
     assert known.loaded_known and known.loaded(["a", "b"]) == table(a="0", b="")
     assert not TableTrust({}).loaded_known

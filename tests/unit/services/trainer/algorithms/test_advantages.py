@@ -93,7 +93,7 @@ def test_opo_weighs_the_baseline_by_length(rewards, data):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(rewards=REWARDS, data=st.data())
-def test_an_abstention_changes_nobodys_advantage_and_has_none(kind, rewards, data):
+def test_an_abstention_has_no_advantage_and_changes_no_other(kind, rewards, data):
     place = len(rewards) if kind == "opo" else data.draw(st.integers(0, len(rewards)))
     ours = of_kind(kind, [*rewards[:place], NAN, *rewards[place:]])
     assert ours[place] == 0

@@ -80,9 +80,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 @given(rollouts=PAIRS, settings=SETTINGS)
-def test_weights_are_within_their_bounds_rejection_takes_whole_rollouts_and_nobodys_neighbour_matters(
-    rollouts, settings
-):
+def test_correction_weights_are_bounded_and_each_rollout_is_rejected_on_its_own(rollouts, settings):
     old, behaviour, lengths = flat(rollouts, 2)
     result = corrected(old, behaviour, lengths, **settings)
     assert (result.weights[~result.kept] == 0).all()

@@ -36,7 +36,7 @@ def test_by_hand_at_a_ratio_of_two():
 
 
 @given(values=st.lists(st.tuples(st.floats(-40, 0), st.floats(-40, 0)), min_size=1, max_size=6))
-def test_all_are_finite_those_but_k1_are_never_negative_and_a_plus_has_the_plain_value(values):
+def test_kl_estimators_are_finite_and_all_but_k1_are_never_negative(values):
     logprobs, reference = zip(*values, strict=True)
     for estimator in KL_ESTIMATORS:
         result = kl(logprobs, reference, estimator)

@@ -107,7 +107,7 @@ def test_a_float32_head_changes_no_bit_where_states_are_that_wide(dtype):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_no_given_chunk_is_that_of_the_device():
+def test_the_default_chunk_depends_on_the_device():
     assert [logprob_chunk(given, device) for given, device in ((0, "cpu"), (0, "cuda"), (7, "cuda"))] == [256, 2048, 7]
 
 

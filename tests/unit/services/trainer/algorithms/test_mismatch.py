@@ -55,7 +55,7 @@ def test_no_metric_depends_on_the_micro_batches(rollouts, size):
 
 
 @given(rollouts=PAIRS, data=st.data())
-def test_the_counted_tokens_are_as_if_there_were_no_others(rollouts, data):
+def test_tokens_that_are_not_counted_do_not_affect_the_metrics(rollouts, data):
     old, behaviour, lengths = flat(rollouts, 2)
     draw = st.lists(st.booleans(), min_size=len(old), max_size=len(old))
     counted = torch.tensor(data.draw(draw), dtype=torch.bool)

@@ -155,7 +155,7 @@ def test_a_batch_of_one_group_is_also_one_of_equal_rewards(module):
         check_advantage(f"{name}:estimate", BatchShape(groups=1, group_size=4, longest=9))
 
 
-def test_what_an_own_advantage_needs_is_what_it_gets(module):
+def test_an_own_advantage_gets_exactly_the_inputs_that_it_needs(module):
     name = module("""
         def estimate(signals):
             found = (signals.values, signals.reference, signals.baselines, signals.old, signals.penalties)
@@ -186,7 +186,7 @@ def test_an_own_advantage_reads_the_columns_of_its_prompts_row(module):
     assert outcome.advantages == pytest.approx((2, 0, 0, 2, 3, 0, 0, 3))
 
 
-def test_a_critic_must_be_told_what_to_learn(module):
+def test_an_own_advantage_with_a_critic_must_return_returns(module):
     name = module("def estimate(signals):\n    return Estimate(advantages=signals.values)\n")
     with pytest.raises(ConfigError, match="returns is None, must be a Tensor"):
         check_advantage(f"{name}:estimate", needs=["critic"])

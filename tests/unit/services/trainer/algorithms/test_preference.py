@@ -116,7 +116,7 @@ def test_online_pairs_by_hand():
 
 
 @pytest.mark.parametrize("rewards", [[], [1.0], [0.5, 0.5, 0.5], [NAN, 1.0], [NAN, NAN], [0.5, NAN, 0.5]])
-def test_groups_without_an_order_are_no_pair(rewards):
+def test_groups_without_an_order_give_no_pair(rewards):
     zeros = torch.zeros(len(rewards), dtype=torch.float64)
     assert pairs_of(rewards, zeros, zeros, 0.1).tolist() == zeros.tolist()
 

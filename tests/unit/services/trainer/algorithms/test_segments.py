@@ -38,7 +38,7 @@ def test_no_tokens_at_all_give_zeros(lengths):
 
 
 @given(rollouts=VALUES)
-def test_sums_and_means_are_those_of_each_rollout_alone(rollouts):
+def test_sums_and_means_are_computed_per_rollout(rollouts):
     values, _, lengths = flat(rollouts, 2)
     for of, slow in (
         (segment_sum, sum),

@@ -114,7 +114,7 @@ def test_a_step_worth_0_is_a_step():
 
 
 @pytest.mark.parametrize("name", sorted(set(ADVANTAGES) - {"remax", "group_process"}))
-def test_to_those_that_compare_no_steps_a_token_without_a_score_earned_nothing(name):
+def test_estimators_without_step_comparison_count_an_unscored_token_as_zero(name):
     draw = torch.Generator().manual_seed(1)
     flat = {key: torch.randn(10, generator=draw, dtype=torch.float64) for key in ("values", "old", "reference")}
     used = signals(**flat)
@@ -136,7 +136,7 @@ def rollout_of(scores, mask=None):
     )
 
 
-def test_a_zero_is_a_step_and_nan_is_none():
+def test_a_zero_marks_a_step_and_nan_does_not():
     def found(*rollouts):
         return [[None if math.isnan(one) else one for one in own.tolist()] for own in step_scores(rollouts)]
 
@@ -195,7 +195,7 @@ def test_they_come_from_the_scored_group_to_the_advantages_of_the_step():
     assert "rewards/turns/mean" not in batch_metrics([group], version=0)
 
 
-def test_a_token_without_a_score_adds_nothing_to_what_is_reported():
+def test_unscored_tokens_add_nothing_to_the_metrics():
     group = scored_group(0, rewards=[1, 0, 0, 1])
     scores = each_token(group, 1, NAN)
     scores[0] = 2.0

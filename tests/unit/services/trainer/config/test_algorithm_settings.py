@@ -39,7 +39,7 @@ def literals(model, key):
     return set(typing.get_args(model.model_fields[key].annotation))
 
 
-def test_the_line_that_the_field_has_followed_is_here():
+def test_the_recipes_include_the_established_algorithms():
     assert set(NAMES) <= set(recipes())
 
 
@@ -56,14 +56,14 @@ def test_a_recipes_settings_are_the_defaults_of_its_name_and_each_can_be_overrid
     assert found.model_dump()["name"] == name
 
 
-def test_a_part_that_does_not_exist_is_refused_with_those_that_do():
+def test_an_unknown_algorithm_part_is_rejected_with_the_known_ones():
     for key, declared in (("advantage", ADVANTAGES), ("policy_loss", POLICY_LOSSES)):
         with pytest.raises(ValidationError, match=f"{key} 'grup' is not one of {', '.join(declared)}"):
             table(**{key: "grup"})
     assert literals(AlgorithmTable, "kl_estimator") == set(KL_ESTIMATORS)
 
 
-def test_a_key_of_the_correction_leaves_the_recipes_preset():
+def test_overriding_a_correction_key_keeps_the_recipes_preset():
     found = table(name="reinforce", correction={"cap": 3.0}).correction
     assert (found.preset, found.weight, found.cap) == ("token_tis", "token", 3.0)
 
@@ -112,7 +112,7 @@ def test_what_cannot_work_is_refused_with_the_reason(values, reason):
         table(**values)
 
 
-def test_a_critic_that_is_off_refuses_what_needs_one():
+def test_algorithms_that_need_a_critic_reject_a_disabled_one():
     assert "needs a critic" in (critic_problem(table(name="ppo"), CriticTable(enabled=False)) or "")
     assert critic_problem(table(name="ppo"), CriticTable()) is None
     assert critic_problem(table(name="grpo"), CriticTable(enabled=False)) is None

@@ -124,7 +124,7 @@ def test_it_learns_to_tell_rollouts_from_references(model):
     assert found[-1]["discriminator_accuracy_rollouts"] == found[-1]["discriminator_accuracy_references"] == 1.0
 
 
-def test_what_the_policy_learns_does_not_depend_on_it(model):
+def test_the_discriminator_does_not_affect_the_policys_learning(model):
     with_it, without = learner(model), learner(model, every=0)
     for step in (1, 2):
         with_it.train(step, GROUPS)

@@ -33,7 +33,7 @@ def save(store, step, value=1.0, **options):
     return store.save(state(step), weights=weights, optimizer={"a/step": torch.tensor(float(step))}, **options)
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_a_saved_checkpoint_loads_unchanged(tmp_path):
     loaded = load_checkpoint(save(CheckpointStore(tmp_path, keep=2), 7))
     assert loaded.state == state(7)
     torch.testing.assert_close(loaded.weights, {"a": torch.ones(3, 2), "b": torch.arange(4.0)})

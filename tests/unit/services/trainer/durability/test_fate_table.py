@@ -20,7 +20,7 @@ def fates(draw: st.DrawFn) -> GroupFate:
 
 
 @given(st.lists(fates(), unique_by=lambda fate: fate.group_index, max_size=40), INDICES)
-def test_it_tells_what_a_dict_tells(added: list[GroupFate], first: int) -> None:
+def test_a_fate_table_behaves_like_a_dict(added: list[GroupFate], first: int) -> None:
     table, plain = FateTable(), {}
     for fate in added:
         assert fate.group_index not in table

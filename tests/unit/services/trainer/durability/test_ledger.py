@@ -62,7 +62,7 @@ def choose(of, *, incarnation=1, version=0, digest="d"):
     return batch, [(group.group_index, str(reason)) for group, reason in choice.dropped]
 
 
-def test_on_policy_the_lowest_indices_are_waited_for_whatever_came_first():
+def test_on_policy_batches_wait_for_the_lowest_indices():
     of = ledger(3, 2, 1)
     assert choose(of) == (None, [])
     assert of.awaited() == [0]
@@ -88,7 +88,7 @@ def test_no_group_over_the_bound_is_trained_but_with_mask(stale):
     assert choose(ledger(0, 1, staleness=1, stale=stale), version=2) == (None, [(0, "stale"), (1, "stale")])
 
 
-def test_with_mask_groups_are_taken_as_they_come_however_old_they_are():
+def test_with_mask_groups_of_any_age_are_taken_in_order_of_arrival():
     assert choose(ledger(7, 3, 5, staleness=1, stale="mask"), version=9) == ([3, 7], [])
 
 
@@ -102,7 +102,7 @@ def test_strictly_on_policy_all_three_are_one_rule(stale):
     assert of.awaited() == [0]
 
 
-def test_off_policy_what_is_over_the_bound_is_dropped_as_stale():
+def test_off_policy_groups_over_the_bound_are_dropped_as_stale():
     of = ledger(0, 1, staleness=1, version=1)
     of.take(ready(2, version=3, min_version=2))
     assert choose(of, version=3) == (None, [(0, "stale"), (1, "stale")])
@@ -172,7 +172,7 @@ def test_too_much_discarded_for_one_batch_is_an_error_that_names_numbers_and_way
         assert part in str(raised.value)
 
 
-def test_a_batch_that_is_there_is_trained_however_much_was_discarded_and_the_count_begins_anew():
+def test_a_complete_batch_is_trained_despite_discards_and_resets_their_count():
     of = ledger(8, 9, groups=2, dynamic=True, limit=1)
     discard(of, *range(8))
     assert choose(of) == ([8, 9], [])

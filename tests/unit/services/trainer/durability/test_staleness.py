@@ -43,7 +43,7 @@ def test_a_token_is_as_old_as_its_span(group):
     assert oldest_trained(group, 9, 1) is None
 
 
-def test_what_is_trained_and_what_arrived_are_told_apart(group):
+def test_length_metrics_distinguish_trained_from_arrived_tokens(group):
     assert length_metrics([group], version=3, bound=UNBOUNDED)["trained_length_mean"] == 9
     found = length_metrics([group], version=3, bound=1)
     assert (found["trained_length_mean"], found["trained_length_max"]) == (7, 9)

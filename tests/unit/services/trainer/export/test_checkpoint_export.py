@@ -63,7 +63,7 @@ def test_a_step_can_be_chosen_and_a_damaged_newest_one_is_passed_over(tmp_path):
     assert export_checkpoint(settings(tmp_path)).step == 3
 
 
-def test_what_is_not_there_or_is_another_models_is_refused(tmp_path):
+def test_exporting_a_missing_or_foreign_checkpoint_is_rejected(tmp_path):
     trained(tmp_path)
     with pytest.raises(ConfigError, match=r"no checkpoint of step 4 \(there are: 3, 6\)"):
         export_checkpoint(settings(tmp_path, step=4))

@@ -29,7 +29,7 @@ def exported(folder: Path, lora: LoraTable | None = None) -> Path:
 
 
 @pytest.mark.parametrize("lora", [None, ADAPTERS])
-def test_what_an_export_has_written_is_replaced(tmp_path: Path, lora: LoraTable | None) -> None:
+def test_an_export_may_replace_an_earlier_export(tmp_path: Path, lora: LoraTable | None) -> None:
     folder = exported(tmp_path, lora)
     assert (folder / "tokenizer.json").is_file() and (folder / "adapter").is_dir() == (lora is not None)
     for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json", "generation_config.json"):
@@ -50,7 +50,7 @@ def test_what_an_export_has_written_is_replaced(tmp_path: Path, lora: LoraTable 
         ("config.json.d/x", "config.json.d/"),
     ],
 )
-def test_one_entry_of_the_users_is_enough_to_refuse(tmp_path: Path, name: str, shown: str) -> None:
+def test_an_export_rejects_a_folder_with_any_user_file(tmp_path: Path, name: str, shown: str) -> None:
     folder = exported(tmp_path, ADAPTERS)
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("precious")
@@ -59,7 +59,7 @@ def test_one_entry_of_the_users_is_enough_to_refuse(tmp_path: Path, name: str, s
         check_target(folder, run_dir=tmp_path / "run", sources=())
 
 
-def test_links_are_not_an_exports(tmp_path: Path) -> None:
+def test_a_linked_file_counts_as_foreign_in_an_export(tmp_path: Path) -> None:
     folder = exported(tmp_path)
     blob = (folder / "model.safetensors").rename(tmp_path / "blob")
     (folder / "model.safetensors").symlink_to(blob)

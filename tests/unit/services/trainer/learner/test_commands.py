@@ -43,7 +43,7 @@ def test_a_follower_waits_for_a_command_that_comes_later(store):
     assert [command.values for command in found] == [{"version": 3}]
 
 
-def test_what_all_have_read_is_removed_from_the_store(store):
+def test_commands_read_by_every_rank_are_removed_from_the_store(store):
     leader, follower = ends(store)
     for number in range(5):
         leader.send("train", [b"x" * 1000], step=number)
@@ -97,7 +97,7 @@ def test_a_command_that_was_changed_in_the_store_is_not_obeyed(store, forged):
 @pytest.mark.parametrize(
     "text", [b"no JSON", b"{}", b'{"head": "{}", "signatures": ["\xc3\xa9"]}', b'{"head": 3, "signatures": 1}']
 )
-def test_what_is_no_command_is_not_obeyed(store, text):
+def test_text_that_is_not_a_command_is_rejected(store, text):
     _, follower = ends(store)
     store.set("command/0/head", text)
     with pytest.raises(ContractError, match="lacks the signature"):
@@ -112,7 +112,7 @@ def test_no_part_is_read_of_a_command_without_a_signature(store):
         follower.next()
 
 
-def test_a_command_of_before_is_not_obeyed_again(store):
+def test_an_earlier_command_cannot_be_replayed(store):
     leader, follower = ends(store)
     leader.send("stop")
     before = store.get("command/0/head")

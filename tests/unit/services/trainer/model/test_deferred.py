@@ -61,7 +61,7 @@ def test_every_family_is_read_later_as_from_pretrained_reads_it(tmp_path, kind):
     assert_same(model, expected)
 
 
-def test_what_the_checkpoint_lacks_is_drawn_as_before(tmp_path):
+def test_weights_missing_from_the_checkpoint_are_drawn_as_in_a_plain_load(tmp_path):
     load = loader(tiny_family("qwen3_moe"), tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     gone = [tensors.pop(f"model.layers.{layer}.self_attn.q_proj.weight") for layer in range(2)]
@@ -77,7 +77,7 @@ def test_what_the_checkpoint_lacks_is_drawn_as_before(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gemma2", "deepseek_v3"])
-def test_while_it_is_present_a_model_computes_and_nothing_stays(tmp_path, kind):
+def test_a_deferred_model_computes_while_present_and_keeps_no_weights_afterwards(tmp_path, kind):
     load = loader(made(kind), tmp_path)
     expected = load()
     model, deferred = load_deferred(load)

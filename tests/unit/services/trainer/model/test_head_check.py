@@ -28,12 +28,12 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_a_family_whose_logits_are_hidden_states_times_head_is_taken(kind):
+def test_a_family_with_plain_linear_logits_is_accepted(kind):
     assert logits_problem(family(kind)) is None
 
 
 @pytest.mark.parametrize(("kind", "changes", "reason"), OTHERS)
-def test_a_family_that_does_more_to_its_logits_is_refused_with_what_it_does(tmp_path, kind, changes, reason):
+def test_a_family_that_transforms_its_logits_is_rejected_with_the_reason(tmp_path, kind, changes, reason):
     family(kind, **changes).save_pretrained(tmp_path)
     for load in (
         lambda: load_policy(tmp_path, device="cpu", forward_dtype=torch.bfloat16),

@@ -55,7 +55,7 @@ def test_no_family_is_left_out():
 
 
 @pytest.mark.parametrize("kind", converting_families())
-def test_what_is_published_is_what_save_pretrained_writes(tmp_path, kind):
+def test_published_tensors_equal_those_written_by_save_pretrained(tmp_path, kind):
     model = tiny_family(kind)
     expected = saved(model, tmp_path / "made")
     in_memory = {name for name, _ in model.named_parameters()}
@@ -78,7 +78,7 @@ def test_in_bfloat16_the_same_tensors_stay_wide_as_in_a_checkpoint(tmp_path, kin
     assert_same(published(model, dtype=torch.bfloat16), expected)
 
 
-def test_a_language_model_out_of_a_checkpoint_with_pictures_is_published_under_its_names_there(tmp_path):
+def test_the_language_model_of_a_multimodal_checkpoint_keeps_its_published_names(tmp_path):
     """Only the checkpoint tells of the prefix; what sees stays with the engine as it is."""
     config = tiny_config("qwen3_5_moe")
     AutoModelForImageTextToText.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
@@ -120,7 +120,7 @@ def rewritten(folder, change):
     return load_policy(folder, device="cpu", forward_dtype=torch.float32)
 
 
-def test_what_the_checkpoint_has_besides_is_refused_unless_the_family_does_not_read_it(folder):
+def test_extra_checkpoint_tensors_are_rejected_unless_the_family_ignores_them(folder):
     policy = rewritten(folder, lambda tensors: tensors.update({"mtp.layers.0.norm.weight": torch.ones(4)}))
     check_published(policy, folder)
     policy = rewritten(folder, lambda tensors: tensors.update({"model.layers.0.mlp.extra.weight": torch.ones(4)}))
@@ -166,7 +166,7 @@ def test_adapters_of_modules_with_another_name_in_the_checkpoint_are_refused(tmp
 
 
 @pytest.mark.parametrize("kind", SUPPORTED)
-def test_what_the_embedded_engine_decodes_is_published_as_it_is_in_memory(kind):
+def test_families_of_the_embedded_engine_are_published_under_their_in_memory_names(kind):
     """It takes weights by these names."""
     model = tiny_family(kind)
     made = model_layout(model)

@@ -45,7 +45,7 @@ def test_a_causal_model_gives_the_body_and_a_head_of_zeros(tmp_path, tied):
     assert "score.weight" in names and "lm_head.weight" not in names
 
 
-def test_a_reward_model_is_what_transformers_loads_and_gives_a_critic_its_head(reward_model):
+def test_a_reward_model_loads_in_transformers_and_gives_a_critic_its_head(reward_model):
     config = json.loads((reward_model / "config.json").read_text())
     assert config["architectures"] == ["Qwen3ForSequenceClassification"]
     theirs = AutoModelForSequenceClassification.from_pretrained(reward_model, num_labels=1)
@@ -69,7 +69,7 @@ def gpt2():
 
 
 @pytest.mark.parametrize("make", [gpt2, lambda: Qwen3ForCausalLM(tiny_config(attention_dropout=0.5))])
-def test_a_trained_model_has_no_dropout_for_an_engine_has_none(tmp_path, make):
+def test_dropout_is_off_in_training_as_in_the_engine(tmp_path, make):
     torch.manual_seed(0)
     make().save_pretrained(tmp_path)
     with capture_logs() as logs:
@@ -92,7 +92,7 @@ def test_a_trained_model_has_no_dropout_for_an_engine_has_none(tmp_path, make):
         ("minimax", {"router_jitter_noise": 0.1}),
     ],
 )
-def test_a_trained_model_has_no_jitter_and_routes_as_an_engine_does(tmp_path, kind, noise):
+def test_router_jitter_is_off_in_training_as_in_the_engine(tmp_path, kind, noise):
     whole = family(kind, **noise).eval()
     whole.save_pretrained(tmp_path)
     policy = load_policy(tmp_path, device="cpu", forward_dtype=torch.float32, gradient_checkpointing=True)

@@ -79,7 +79,7 @@ def test_the_export_is_the_merged_model_and_the_adapter_beside_it(source, tmp_pa
     assert digest == weights_sha256(merged.named_parameters())
 
 
-def test_a_target_that_the_model_has_not_is_refused(source):
+def test_an_adapter_target_missing_from_the_model_is_rejected(source):
     with pytest.raises(ConfigError, match=r"model\.lora\.targets: no qkv in the model, it has .*q_proj"):
         load_policy(
             source, device="cpu", forward_dtype=torch.float32, lora=LoraTable(rank=2, targets=("qkv", "q_proj"))

@@ -58,7 +58,7 @@ def test_saved_state_goes_on_in_the_same_bits(name):
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(first.whole_weights(), second.whole_weights(), strict=True))
 
 
-def test_moments_in_8_bits_are_bytes_and_the_steps_nearly_those_of_adamw():
+def test_8_bit_moments_are_bytes_and_their_steps_are_close_to_adamw():
     exact, low = make("adamw"), make("adamw_8bit")
     for _ in range(4):
         assert step(low) == pytest.approx(step(exact), rel=0.02)
@@ -78,7 +78,7 @@ def test_muon_moves_a_matrix_by_an_orthogonal_one_of_adamws_size():
 
 
 @pytest.mark.parametrize("kind", ["gpt_oss", "jamba", "cohere", "qwen3_moe"])
-def test_norms_biases_and_state_matrices_are_neither_decayed_nor_orthogonalized(kind):
+def test_norms_biases_and_state_matrices_are_not_decayed_or_orthogonalized(kind):
     kept_out = {"jamba": ("A_log", "bias", "layernorm"), "cohere": ("_norm", "layernorm")}
     changes = {"use_qk_norm": True, "logit_scale": 1.0} if kind == "cohere" else {}
     policy = Policy(family(kind, **changes), forward_dtype=torch.float32)

@@ -18,7 +18,7 @@ def trained(name):
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(OPTIMIZERS, 2)))
-def test_moments_of_another_optimizer_are_dropped_with_a_word(before, after):
+def test_moments_of_another_optimizer_are_dropped_with_a_warning(before, after):
     weights, state = trained(before)
     resumed, fresh = make(after, seed=4), make(after, seed=5)
     step(resumed)
@@ -32,7 +32,7 @@ def test_moments_of_another_optimizer_are_dropped_with_a_word(before, after):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_known_keys_are_those_that_a_step_makes(name):
+def test_the_known_state_keys_match_those_created_by_a_step(name):
     backend = make(name)
     step(backend)
     found = [(opt, w) for opt in backend._optimizers for group in opt.param_groups for w in group["params"]]

@@ -74,7 +74,7 @@ def test_the_export_is_the_adapter_alone_and_says_so(tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_engines_base_is_what_the_4_bit_layers_compute_with(tmp_path, dtype, tied):
+def test_the_engines_base_equals_the_dequantized_4_bit_weights(tmp_path, dtype, tied):
     source = tiny_folder(tmp_path / "model", hidden=32, tied=tied)
     policy, _ = load(source, dtype)
     load_rounded(source, device="cpu", dtype=dtype).save_pretrained(tmp_path / "base")

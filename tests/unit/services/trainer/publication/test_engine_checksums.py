@@ -15,14 +15,14 @@ def sha(*tensors: torch.Tensor) -> str:
     return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
 
 
-def test_projections_of_one_input_are_hashed_as_one_whatever_their_order() -> None:
+def test_fused_projections_are_hashed_together_in_any_order() -> None:
     parts = {kind: torch.randn(4, 8) for kind in "vqk"}
     named = [(f"{LAYER}.self_attn.{kind}_proj.weight", tensor) for kind, tensor in parts.items()]
     found = engine_checksums(named, "sglang-sha256")
     assert found == {f"{LAYER}.self_attn.qkv_proj.weight": sha(parts["q"], parts["k"], parts["v"])}
 
 
-def test_sizes_are_padded_with_zeros_as_the_engine_pads_them() -> None:
+def test_checksums_pad_tensors_with_zeros_like_the_engine() -> None:
     embedding, gate, up, down = torch.randn(70, 8), torch.randn(40, 8), torch.randn(40, 8), torch.randn(8, 40)
     named = [
         ("model.embed_tokens.weight", embedding),
@@ -90,5 +90,5 @@ def test_experts_on_a_gpu_are_left_to_the_engines_to_compare() -> None:
         ("", "qwen3"),
     ],
 )
-def test_what_only_the_engine_can_compute_gives_nothing(layout: str, family: str) -> None:
+def test_layouts_known_only_to_the_engine_give_no_checksums(layout: str, family: str) -> None:
     assert engine_checksums([("a.weight", torch.randn(2, 2))], layout, {"model_type": family}) == {}

@@ -24,7 +24,7 @@ def published(model: Any, dtype: torch.dtype) -> Any:
 
 @pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe"])
 @pytest.mark.parametrize(("dtype", "layout"), [(torch.float32, "sglang-sha256"), (torch.bfloat16, "sglang-device")])
-def test_it_is_what_the_first_version_hashes_to_also_of_a_trainer_that_is_at_a_later_one(
+def test_folder_checksums_equal_those_of_the_first_published_version(
     tmp_path: Path, kind: str, dtype: torch.dtype, layout: str
 ) -> None:
     model = tiny_family(kind, vocab_size=101)
@@ -40,7 +40,7 @@ def test_it_is_what_the_first_version_hashes_to_also_of_a_trainer_that_is_at_a_l
     assert len(expected) > 10
 
 
-def test_fused_parts_of_one_number_say_nothing_of_their_order_and_are_left_out(tmp_path: Path) -> None:
+def test_fused_parts_with_constant_values_are_left_out(tmp_path: Path) -> None:
     model = tiny_family("qwen2")
     with torch.no_grad():
         for layer in model.model.layers:

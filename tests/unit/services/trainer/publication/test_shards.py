@@ -25,7 +25,7 @@ def test_a_vocabulary_is_padded_so_that_ranks_can_divide_it(rows: int, ranks: in
     assert torch.equal(torch.cat(found), torch.cat([tensor, torch.zeros(padded - rows, 4)]))
 
 
-def test_ranks_beyond_the_heads_of_keys_share_them() -> None:
+def test_ranks_that_outnumber_the_key_heads_share_them() -> None:
     keys, queries = torch.randn(2 * 8, 4), torch.randn(6 * 8, 4)
     two = of(f"{LAYER}.self_attn.k_proj.weight", keys, 2)
     six = of(f"{LAYER}.self_attn.k_proj.weight", keys, 6)
@@ -50,14 +50,14 @@ def test_ranks_beyond_the_heads_of_keys_share_them() -> None:
         f"{LAYER}.mlp.down_proj.weight",  # 5 columns.
     ],
 )
-def test_what_is_not_known_of_ranks_is_left_out_and_known_of_one(name: str) -> None:
+def test_tensors_with_unknown_sharding_have_checksums_only_for_one_rank(name: str) -> None:
     tensor = torch.randn(4, 5)
     assert of(name, tensor, 2) is None
     assert engine_checksums([(name, tensor)], "sglang-device/2", CONFIG) == {}
     assert engine_checksums([(name, tensor)], "sglang-device", CONFIG) == {name: sglang_gpu_hash(tensor)}
 
 
-def test_gate_and_up_of_each_expert_lie_behind_each_other_on_each_rank() -> None:
+def test_gate_and_up_of_each_expert_are_adjacent_on_each_rank() -> None:
     experts = [{part: torch.randn(8, 4) for part in ("gate_proj", "up_proj")} for _ in range(3)]
     owner = f"{LAYER}.mlp.experts"
     named = {f"{owner}.{n}.{part}.weight": each for n, one in enumerate(experts) for part, each in one.items()}

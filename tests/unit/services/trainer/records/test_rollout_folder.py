@@ -60,7 +60,7 @@ def test_the_oldest_steps_go_when_the_folder_is_larger_than_asked_for(tmp_path: 
     assert steps(tmp_path) == [12, 13, 14, 15]
 
 
-def test_a_full_disk_is_counted_told_once_a_minute_and_ends_nothing(
+def test_a_full_disk_is_counted_and_logged_once_a_minute_without_ending_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[Any]
 ) -> None:
     folder, before = tmp_path / "rollouts", unwritten()

@@ -38,7 +38,7 @@ def test_the_log_tells_how_many_tokens_of_each_rollout_were_trained(tmp_path):
     assert [(row["tokens"], row["trained_tokens"], row["advantage"]) for row in rows] == [(2, 2, 0.5), (3, 2, -0.5)]
 
 
-def test_what_abstained_is_in_the_log_with_its_reason_and_no_reward(tmp_path):
+def test_an_abstained_rollout_is_logged_with_its_reason_and_no_reward(tmp_path):
     made = ready(builders.group(4, size=3))
     lost = Score(rollout_id=made.scored.group.rollouts[1].rollout_id, value=None, reason="the judge hung")
     scores = (made.scored.scores[0], lost, replace(made.scored.scores[2], token_scores=np.array([0.5, 1], np.float32)))
@@ -54,7 +54,7 @@ def test_what_abstained_is_in_the_log_with_its_reason_and_no_reward(tmp_path):
     assert rows[0]["scorers"] == '{"judge": "3"}'
 
 
-def test_tokens_are_in_the_log_and_what_nobody_sampled_has_no_logprob(tmp_path):
+def test_all_tokens_are_logged_and_unsampled_ones_have_no_logprob(tmp_path):
     group = builders.masked_group(4)
     rows = parquet.read_table(write_rollouts(tmp_path, 1, [ready(group)], outcome([0.5, -0.5]))).to_pylist()
     for row, rollout in zip(rows, group.rollouts, strict=True):

@@ -58,7 +58,7 @@ def test_an_id_beyond_the_vocabulary_is_found_in_a_context_too(where):
     check(scored(body), None, vocab=100)
 
 
-def test_the_limits_are_those_of_the_loaded_model_unless_the_engines_have_a_context_of_their_own():
+def test_token_limits_come_from_the_model_unless_the_engines_set_a_context():
     policy = Policy(tiny_model(), forward_dtype=torch.float32)
     own = policy.model.config.max_position_embeddings
     assert TokenLimits.of(policy, 0) == TokenLimits(vocab=policy.vocab, context_length=own)

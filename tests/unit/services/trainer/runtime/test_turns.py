@@ -73,7 +73,7 @@ def test_the_turn_begins_when_the_engines_sleep_and_all_gpus_are_free(tmp_path: 
     assert all(lock.try_take() for lock in theirs)
 
 
-def test_a_wait_that_is_given_up_or_too_long_uses_no_gpu(tmp_path: Path) -> None:
+def test_an_aborted_or_overlong_wait_for_a_turn_uses_no_gpu(tmp_path: Path) -> None:
     ours = locks_of(tmp_path, "trainer")
     orchestrator, learner = Orchestrator("rollout-0 to sleep"), Learner(ours)
     assert not TrainerTurns(ours, orchestrator.ask, orchestrator.doing, limit_s=30).begin(learner, lambda: True)

@@ -29,7 +29,7 @@ class Orchestrator:
         return pb.ReportProgressResponse(awaited_at="rollout-1 generates it")
 
 
-async def test_a_place_is_that_of_the_group_that_was_asked_about(tmp_path):
+async def test_a_reported_place_belongs_to_the_requested_group(tmp_path):
     stub = Orchestrator()
     ledger = ledger_with(tmp_path, "wait", [])
     stub.reporter = reporter = Reporter(stub, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)

@@ -14,7 +14,7 @@ def settings(folder, dtype="float32"):
     return TrainerSettings.model_validate({"run_dir": folder, "model": model})
 
 
-def test_it_is_kept_while_whole_and_written_anew_for_another_model_or_dtype(tmp_path):
+def test_an_engine_base_is_kept_while_valid_and_rewritten_for_another_model_or_dtype(tmp_path):
     def stamp():
         found = (write_engine_base(settings(tmp_path)) / "model.safetensors").stat()
         return found.st_ino, found.st_mtime_ns

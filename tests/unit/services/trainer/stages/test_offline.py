@@ -41,7 +41,7 @@ def test_each_epoch_sees_every_example_once(count, batch, epochs, seed):
     assert plan.epoch(plan.steps) == epochs
 
 
-def test_epochs_have_orders_of_their_own_and_any_step_is_found_without_those_before():
+def test_each_epoch_has_its_own_order_and_any_step_is_computed_directly():
     plan = Plan(SftTable(epochs=3, batch_size=10), 50, 1)
     first, second = ([row for step in steps for row in plan.rows(step)] for steps in (range(1, 6), range(6, 11)))
     assert first != second

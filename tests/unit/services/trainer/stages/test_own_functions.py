@@ -60,6 +60,6 @@ def test_a_replay_imports_the_code_of_the_run_that_it_replays(started, tmp_path)
     assert str(tmp_path / "run") in str(sys.modules["own_functions_replayed"].__file__)
 
 
-def test_a_module_that_another_one_hides_is_refused(started):
+def test_a_module_shadowed_by_another_is_rejected(started):
     with pytest.raises(ConfigError, match=r"json:estimate: algorithm.path has a module json, but another"):
         load_algorithm(TrainerSettings.model_validate(started("json")))

@@ -30,13 +30,13 @@ def backend(model, dtype=torch.float32):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", APART)
-def test_a_family_that_keeps_examples_apart_packs_rows(kind, dtype):
+def test_packing_accepts_a_family_that_keeps_examples_apart(kind, dtype):
     assert must_join(backend(family(kind), dtype), chunk=64) is False
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", LEAKING)
-def test_a_family_that_lets_them_see_each_other_is_refused_with_the_way_out(kind, dtype):
+def test_packing_rejects_a_family_whose_examples_see_each_other_and_names_the_fix(kind, dtype):
     with pytest.raises(ConfigError, match=rf"sft\.pack_tokens: .* type {kind} let .*Set sft\.pack_tokens = 0"):
         must_join(backend(family(kind), dtype), chunk=64)
 

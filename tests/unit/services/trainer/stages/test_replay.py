@@ -38,7 +38,7 @@ class Death(BaseException):
     pass
 
 
-def test_the_batches_behind_the_checkpoint_are_trained_again_in_order(journal):
+def test_batches_after_the_checkpoint_are_retrained_in_order(journal):
     for step in (1, 2, 3):
         write(journal, step, 2 * step, 2 * step + 1)
     seen = []
@@ -87,7 +87,7 @@ def test_a_batch_that_kills_the_trainer_three_times_stops_the_run_naming_step_an
         replay(journal.folder, history(journal), after_step=0, train=die)
 
 
-def test_a_stop_or_a_success_is_no_death(journal):
+def test_a_stop_or_a_success_does_not_count_as_a_death(journal):
     write(journal, 1, 0)
 
     def stop(*_):

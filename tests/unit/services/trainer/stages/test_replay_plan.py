@@ -8,7 +8,7 @@ from headrace.wire.errors import ConfigError
 STARTS, PAYLOADS = {0, 80, 100}, set(range(81, 108))
 
 
-def test_by_default_as_much_as_there_is() -> None:
+def test_a_replay_covers_as_much_as_possible_by_default() -> None:
     assert plan_replay(STARTS, PAYLOADS, after=-1, last=0) == ReplayPlan(80, 107)
     assert plan_replay({0}, range(1, 8), after=-1, last=0) == ReplayPlan(0, 7)
 
@@ -29,7 +29,7 @@ def test_a_beginning_and_an_end_can_be_chosen() -> None:
         (80, 200, "steps 81 to 200"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(after: int, last: int, word: str) -> None:
+def test_an_impossible_replay_is_rejected_with_the_possible_ranges(after: int, last: int, word: str) -> None:
     with pytest.raises(ConfigError, match=word) as error:
         plan_replay(STARTS, PAYLOADS, after=after, last=last)
     assert "81 to 107 from checkpoint 80; 101 to 107 from checkpoint 100" in str(error.value)

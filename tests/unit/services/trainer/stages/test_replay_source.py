@@ -25,7 +25,7 @@ def checkpoint(run, step):
     (folder / "model.safetensors").write_text(f"weights {step}")
 
 
-def test_what_was_held_stays_when_the_run_removes_it(tmp_path):
+def test_held_replay_sources_survive_pruning_by_the_run(tmp_path):
     run = run_with(tmp_path, steps=6, checkpoints=[3])
     prune_payloads(run / "journal", 3)
     source = hold_source(ReplayTable(source=run), tmp_path / "held")

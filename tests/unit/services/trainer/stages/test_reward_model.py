@@ -62,7 +62,7 @@ def test_its_folder_loads_in_transformers_with_the_same_scores(tmp_path):
         assert model(token_ids).logits[:, 0].tolist() == pytest.approx(found.tolist(), abs=1e-6)
 
 
-def test_where_answers_end_with_the_pad_token_the_folder_has_none(tmp_path):
+def test_the_reward_model_folder_has_no_pad_token_if_answers_end_with_it(tmp_path):
     chosen = settings(tmp_path, steps=2)
     file = chosen.model.path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token_id": 1}))

@@ -37,12 +37,12 @@ def wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
     return begin
 
 
-def test_with_room_nothing_is_said_and_the_need_is_a_gauge(wait: Callable[..., tuple[bool, list[str]]]) -> None:
+def test_with_enough_room_the_need_is_only_a_gauge(wait: Callable[..., tuple[bool, list[str]]]) -> None:
     assert wait([11 * MIB]) == (True, [])
     assert REGISTRY.get_sample_value("headrace_trainer_step_room_bytes") == 10 * MIB + len(DATA)
 
 
-def test_the_wait_names_place_and_bytes_until_there_is_room(
+def test_the_wait_for_room_names_the_disk_and_the_bytes(
     wait: Callable[..., tuple[bool, list[str]]], tmp_path: Path
 ) -> None:
     there, said = wait([MIB, 11 * MIB])

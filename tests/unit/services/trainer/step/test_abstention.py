@@ -53,7 +53,7 @@ MEMBERS = ((1,), (), (0, 3))
 
 
 @pytest.mark.parametrize("name", recipes())
-def test_a_step_with_rollouts_that_abstained_is_the_step_in_which_they_never_existed(name):
+def test_a_step_with_abstained_rollouts_equals_the_step_without_them(name):
     full, members = FULL, MEMBERS
     if how(name=name).table.greedy_last:
         full, members = [with_greedy(group) for group in FULL], ((1,), (), (0,))
@@ -91,7 +91,7 @@ def test_online_pairs_weigh_the_same_in_groups_of_different_size():
     assert firsts == pytest.approx([pull, 0, -pull, 0, pull, -pull])
 
 
-def test_what_the_journal_kept_of_an_abstention_gives_the_same_batch():
+def test_a_journaled_abstention_gives_the_same_batch_again():
     group = without_score(FULL[0], 2)
     again = decode(encode(Message(header=builders.header(0), body=group))).body
     assert [score.value for score in again.scores] == [1.0, 0.0, None, 0.0]
@@ -127,7 +127,7 @@ def test_the_ledger_keeps_no_group_with_fewer_than_two_scores():
     assert ledger.take(ready(1, scored=scored(1.0))) is Arrival.KEEP  # No more were asked for.
 
 
-def test_dynamic_sampling_looks_at_those_that_were_scored():
+def test_dynamic_sampling_considers_only_scored_rollouts():
     assert common_score(scored(1.0, None, 1.0)) == 1.0
     assert common_score(scored(1.0, None, 0.0)) is None
     assert common_score(scored(1.0, None)) is None

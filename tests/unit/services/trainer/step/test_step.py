@@ -124,7 +124,7 @@ def test_the_whole_steps_gradient_is_the_same_for_any_micro_batch_size(mode, bud
         torch.testing.assert_close(split[name], whole[name], rtol=1e-7, atol=1e-11)
 
 
-def test_the_logprob_gap_is_that_of_current_tokens_only():
+def test_the_logprob_gap_covers_only_tokens_of_the_current_version():
     model = tiny_model()
     current, old = scored_group(1, version=3), scored_group(2, version=2)
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_the_logprob_gap_is_that_of_current_tokens_only():
     assert not {"logprob_gap_max", "logprob_gap_mean"} & stale.metrics.keys(), "nothing was compared"
 
 
-def test_one_step_moves_probability_to_what_was_rewarded():
+def test_one_step_raises_the_probability_of_rewarded_rollouts():
     groups = [scored_group(0, rewards=[1, 0, 0, 0])]
     used = backend()
     before = train_step(used, assemble(groups, version=0), config(), learning_rate=1e-2)
@@ -191,7 +191,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
     assert all(torch.equal(before[n].nan_to_num(), w.nan_to_num()) for n, w in used.named_weights())
 
 
-def test_bfloat16_forward_keeps_float32_master_weights_and_a_like_loss():
+def test_a_bfloat16_forward_keeps_float32_master_weights_and_a_similar_loss():
     low = backend(dtype=torch.bfloat16)
     outcome = train_step(low, assemble(GROUPS, version=0), config(), learning_rate=1e-4)
     exact = train_step(backend(), assemble(GROUPS, version=0), config(), learning_rate=1e-4)

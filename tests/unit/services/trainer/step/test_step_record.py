@@ -47,7 +47,7 @@ def steps(run_dir, batch, outcome, stale):
     return [entry for entry in logs if entry["event"] == "stale_tokens"]
 
 
-def test_the_line_has_what_was_given_up_and_the_lengths_of_both(tmp_path, batch, outcome):
+def test_the_step_line_has_stale_and_discarded_groups_and_both_lengths(tmp_path, batch, outcome):
     steps(tmp_path, batch, outcome, [((500, 400),)])
     (line,) = [json.loads(text) for text in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     own = sum(len(rollout.token_ids) for rollout in batch[0].scored.group.rollouts)
@@ -65,7 +65,7 @@ def test_generated_are_the_tokens_of_all_groups_that_were_consumed_for_the_step(
     assert line["peak_host_memory_bytes"] == 5e9
 
 
-def test_a_gauge_without_a_number_has_none(tmp_path, batch, outcome):
+def test_a_gauge_without_a_value_is_nan(tmp_path, batch, outcome):
     steps(tmp_path, batch, outcome, [()])
     assert metrics.OF_STEP["logprob_gap_max"]._value.get() == 0.0
     del outcome.metrics["logprob_gap_max"]
@@ -83,6 +83,6 @@ def test_above_five_percent_it_warns_and_not_at_every_step(tmp_path, batch, outc
     assert told[0]["log_level"] == "warning" and 'run.stale = "wait"' in told[0]["way_out"]
 
 
-def test_a_replayed_step_has_no_number_for_what_was_given_up(tmp_path, batch, outcome):
+def test_a_replayed_step_has_no_numbers_for_dropped_groups(tmp_path, batch, outcome):
     line = StepRecord(tmp_path, keep_rollouts_mib=0, most_lag=UNBOUNDED).line(1, batch, outcome, TIMES, None)
     assert not {"groups_stale", "stale_tokens_share", "arrived_length_mean", "generated_tokens"} & line.keys()

@@ -127,7 +127,7 @@ def test_online_dpo_has_exactly_the_gradient_of_the_dpo_loss():
     assert_same(used.gradients[0], expected, rtol=1e-6, atol=1e-10)
 
 
-def test_masked_tokens_are_context_and_nothing_else():
+def test_masked_tokens_serve_only_as_context():
     """A rollout with a masked stretch: its other tokens are scored behind the whole text, and the rest has no loss."""
     scored = scored_group(5, size=2, longest=9, rewards=[1, 0])
     rollouts = []
@@ -364,7 +364,7 @@ def test_pretraining_examples_add_their_mean_loss():
     assert_same(used.gradients[0], expected, rtol=1e-6, atol=1e-10)
 
 
-def test_the_gap_to_the_engine_is_told_by_version_lag():
+def test_the_gap_to_the_engine_is_reported_by_version_lag():
     groups = [scored_group(1, version=3), scored_group(2, version=1)]
     _, outcome = run(how(name="dapo"), groups=groups, version=3)
     found = outcome.metrics
@@ -384,7 +384,7 @@ def test_overlong_rollouts_lose_reward_by_the_paper():
     assert outcome.shaping == {"overlong_buffer": pytest.approx([advantage - 1 for advantage in outcome.advantages])}
 
 
-def test_to_a_loss_on_whole_sequences_old_tokens_do_not_exist():
+def test_a_sequence_loss_ignores_tokens_over_the_bound():
     """GSPO on rollouts whose first tokens are too old: as if they had been context."""
     scored = scored_group(1, version=3, longest=9, rewards=[1, 0, 0, 1])
     aged, masked = [], []
@@ -412,7 +412,7 @@ def test_overlong_greedy_baselines_are_shaped_like_the_others():
     assert outcome.advantages == pytest.approx([penalties[3] - penalty for penalty in penalties[:3]])
 
 
-def test_a_gap_that_is_not_a_number_is_told():
+def test_a_gap_that_is_not_a_number_is_reported():
     logprobs = np.full(9, np.nan, np.float32)
     honest = scored_group(0)
     batch = assemble([honest], version=0)
@@ -423,7 +423,7 @@ def test_a_gap_that_is_not_a_number_is_told():
 
 
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 2)])
-def test_model_flops_are_those_of_all_updates_and_of_the_policy_alone(epochs, minibatches):
+def test_model_flops_cover_every_update_of_the_policy_only(epochs, minibatches):
     used = policy()
     config = how(name="ppo", epochs=epochs, minibatches=minibatches)
     _, outcome = run(config, used=used, critic=value_model(), frozen=reference(), policy=1e-3)
@@ -433,7 +433,7 @@ def test_model_flops_are_those_of_all_updates_and_of_the_policy_alone(epochs, mi
     assert outcome.metrics["trained_tokens"] == sum(len(rollout.completion_ids) for rollout in rollouts)
 
 
-def test_masked_and_stale_tokens_are_not_told_as_trained():
+def test_masked_and_stale_tokens_are_not_counted_as_trained():
     config = dataclasses.replace(how(), most_lag=1)
     _, outcome = run(config, groups=[half_old(scored_group(0, rewards=[1, 0, 0, 1]))], version=3)
     batch = assemble([half_old(scored_group(0, rewards=[1, 0, 0, 1]))], version=3)

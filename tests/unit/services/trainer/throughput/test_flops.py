@@ -84,7 +84,7 @@ def test_a_window_bounds_what_attention_counts():
 
 
 @given(st.integers(0, 60), st.integers(0, 70), st.integers(0, 70))
-def test_pairs_are_those_that_the_mask_lets_through(tokens, window, chunk):
+def test_attention_pairs_equal_those_allowed_by_the_mask(tokens, window, chunk):
     seen = [(q, k) for q in range(tokens) for k in range(q + 1)]
     assert causal_pairs(tokens) == len(seen)
     if window:
@@ -128,7 +128,7 @@ def whole_squares(shape: ComputeShape, tokens: int) -> int:
 
 
 @pytest.mark.parametrize("kind", sorted(FAMILIES.keys() - RECURRENT))
-def test_the_count_is_what_torch_counts_of_a_real_model(kind):
+def test_counted_flops_equal_torchs_count_of_a_real_model(kind):
     # In float64 there is no oneDNN, whose products torch does not count; nor those of fused experts.
     policy = Policy(family(kind, attn_implementation="eager").train().double(), forward_dtype=torch.float64)
     policy.model.set_experts_implementation("eager")

@@ -34,5 +34,5 @@ def test_a_known_gpu_has_its_dense_bfloat16_peak(name, tera):
         "AMD Instinct MI300X",
     ],
 )
-def test_what_is_like_a_known_one_is_not_taken_for_it(name):
+def test_a_gpu_name_similar_to_a_known_one_has_no_known_peak(name):
     assert peak_flops(name) is None

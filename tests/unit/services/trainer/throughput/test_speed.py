@@ -15,7 +15,7 @@ LINE = {
 }
 
 
-def test_on_gpus_all_of_it_is_told():
+def test_on_gpus_every_speed_metric_is_reported():
     # 8e15 FLOPs in 10 s on 4 GPUs of 1e15 FLOP/s are a fifth of what they can; in the 4 s of training a half.
     found = step_speed(LINE, Hardware(gpus=4, peak_flops=1e15), rollout_gpus=12)
     assert found == {
@@ -28,6 +28,6 @@ def test_on_gpus_all_of_it_is_told():
     }
 
 
-def test_on_a_cpu_there_is_no_mfu_and_nothing_of_one_gpu():
+def test_on_a_cpu_neither_mfu_nor_per_gpu_speed_is_reported():
     hardware = read_hardware(torch.device("cpu"), 2, peak_tflops=100.0)
     assert step_speed(LINE, hardware) == {"trained_tokens_per_second": 200.0, "generated_tokens_per_second": 300.0}

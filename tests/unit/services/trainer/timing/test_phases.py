@@ -24,7 +24,7 @@ def clock():
     return Steady()
 
 
-def test_phases_and_what_is_between_them_add_up_to_the_lap(clock):
+def test_phases_and_the_time_between_them_add_up_to_the_lap(clock):
     phases = Phases(clock)
     clock.now = 1.0
     with phases("reference"):
@@ -39,7 +39,7 @@ def test_phases_and_what_is_between_them_add_up_to_the_lap(clock):
     assert phases.lap() == {OTHER: 0.75}
 
 
-def test_what_is_open_inside_a_phase_is_taken_off_it(clock):
+def test_a_nested_phase_is_subtracted_from_the_outer_one(clock):
     phases = Phases(clock)
     with phases("policy_update"):
         clock.now = 4.0
@@ -71,7 +71,7 @@ def test_training_is_replaced_by_its_own_phases():
     assert joined({TRAIN: 1.0}, {"policy_update": 1.001}) == {"policy_update": 1.001, OTHER: 0.0}
 
 
-def test_the_numbers_of_a_step_are_those_of_its_lap():
+def test_step_times_are_derived_from_the_lap():
     lap = {"wait": 3.0, "checkpoint": 1.0, "record": 0.5, "journal": 0.25, TRAIN: 5.0, "snapshot": 0.25, OTHER: 0.0}
     found = step_times(lap, {"policy_update": 4.0, OTHER: 1.0})
     assert found["seconds"] == 5.5 and found["train_seconds"] == 5.0
@@ -81,7 +81,7 @@ def test_the_numbers_of_a_step_are_those_of_its_lap():
     assert "phase_seconds_train" not in phases and "phase_seconds_reference" not in phases
 
 
-def test_a_step_made_again_has_no_phases_but_those_of_its_training(clock):
+def test_a_replayed_step_has_only_training_phases(clock):
     phases = Phases(clock)
     with phases("policy_update"):
         clock.now = 2.0

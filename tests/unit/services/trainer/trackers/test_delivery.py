@@ -76,7 +76,7 @@ def test_every_line_is_handed_over_once_with_its_numbers(tmp_path: Path) -> None
     assert tracker.calls[0] == "start" and tracker.calls[-1] == "finish" and dropped() == before
 
 
-def test_the_receipt_is_handed_over_behind_the_last_line(tmp_path: Path) -> None:
+def test_the_receipt_is_delivered_after_the_last_line(tmp_path: Path) -> None:
     write(tmp_path, 1)
     tracker = Told()
     delivery = deliver(tmp_path, tracker)
@@ -87,7 +87,7 @@ def test_the_receipt_is_handed_over_behind_the_last_line(tmp_path: Path) -> None
     assert tracker.calls[-2:] == ["log_receipt 2 0f", "finish"]
 
 
-def test_a_later_life_goes_on_with_the_same_run_behind_the_last_line(tmp_path: Path) -> None:
+def test_a_later_life_continues_the_same_run_after_the_last_line(tmp_path: Path) -> None:
     write(tmp_path, 1, 2)
     first = Told()
     deliver(tmp_path, first).finish(5)

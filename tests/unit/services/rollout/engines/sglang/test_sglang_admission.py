@@ -5,7 +5,7 @@ import asyncio
 from headrace.services.rollout.engines.sglang.admission import Admission
 
 
-async def test_one_that_gives_up_as_another_leaves_costs_nobody_a_place() -> None:
+async def test_a_waiter_cancelled_while_another_leaves_loses_no_place() -> None:
     for cancel_first in (False, True):
         admission = Admission(1)
         leave = asyncio.Event()

@@ -59,7 +59,7 @@ def test_a_fitting_server_tells_its_limits() -> None:
         ({"moe_runner_backend": "auto", "ep_size": 2}, False),
     ],
 )
-def test_experts_are_known_where_the_kernels_take_them_as_they_are_loaded(server: dict[str, Any], plain: bool) -> None:
+def test_experts_count_as_plain_only_if_the_kernels_keep_the_loaded_layout(server: dict[str, Any], plain: bool) -> None:
     assert check(server).plain_experts is plain
 
 
@@ -90,14 +90,14 @@ def test_experts_are_known_where_the_kernels_take_them_as_they_are_loaded(server
         ({"max_running_requests": None}, {}, "max_running_requests"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_reason(
+def test_a_server_that_does_not_fit_the_run_is_rejected_with_the_reason(
     server: dict[str, Any], wanted: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         check(server, **wanted)
 
 
-def test_the_shape_of_a_folder_and_of_none(tmp_path: Path) -> None:
+def test_the_model_shape_is_read_from_its_folder_and_a_missing_folder_is_rejected(tmp_path: Path) -> None:
     config = {"model_type": "x", "architectures": ["A"], "text_config": {"vocab_size": 7, "max_position_embeddings": 9}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert read_shape(tmp_path) == ServedModelShape(family="x", architectures=("A",), vocab=7, context_length=9)
@@ -121,7 +121,7 @@ def plan(**changes: Any) -> LaunchPlan:
     return LaunchPlan(**(numbers | changes))
 
 
-def test_a_cpu_server_is_started_as_the_recipe_has_it() -> None:
+def test_a_cpu_server_is_started_with_the_recipes_settings() -> None:
     check_plan(plan())
     config, variables = server_config(plan()), environment(plan())
     assert config["attention-backend"] == "torch_native" and config["disable-overlap-schedule"]
@@ -134,7 +134,7 @@ def test_a_cpu_server_is_started_as_the_recipe_has_it() -> None:
         assert f"--{flag}" in script
 
 
-def test_a_gpu_server_has_nothing_of_it() -> None:
+def test_a_gpu_server_gets_none_of_the_cpu_settings() -> None:
     gpu = plan(
         device="cuda", dtype="bfloat16", base_gpu_id=3, tp=2, deterministic=True, mem_fraction_static=0.4,
         python_path=(),

@@ -29,7 +29,7 @@ async def launched(folder: Path, lock: GpuLock) -> AsyncIterator[None]:
         await process.end()
 
 
-async def test_a_server_keeps_the_lock_when_its_service_has_lost_its_own_end(tmp_path: Path) -> None:
+async def test_a_server_keeps_the_lock_after_its_service_dies(tmp_path: Path) -> None:
     lock, trainer = GpuLock(tmp_path, 0, "rollout-0"), GpuLock(tmp_path, 0, "trainer")
     assert lock.try_take()
     async with launched(tmp_path, lock):
@@ -38,7 +38,7 @@ async def test_a_server_keeps_the_lock_when_its_service_has_lost_its_own_end(tmp
     until(trainer.try_take)
 
 
-async def test_a_service_that_gives_the_gpu_away_gives_it_for_its_server_too(tmp_path: Path) -> None:
+async def test_a_service_that_releases_the_gpu_also_releases_it_for_its_server(tmp_path: Path) -> None:
     lock, trainer = GpuLock(tmp_path, 0, "rollout-0"), GpuLock(tmp_path, 0, "trainer")
     assert lock.try_take()
     async with launched(tmp_path, lock):

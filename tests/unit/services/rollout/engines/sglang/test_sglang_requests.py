@@ -68,7 +68,7 @@ def test_the_last_rollouts_of_a_group_with_baselines_are_greedy() -> None:
     assert [each["sampling_params"]["temperature"] for each in bodies] == [0.7, 0.7, 0]
 
 
-def test_a_further_part_goes_on_behind_the_tokens_there_are() -> None:
+def test_a_further_request_continues_after_the_tokens_sampled_so_far() -> None:
     found = body(done=[7, 8])
     assert found["input_ids"] == [1, 2, 3, 7, 8] and found["sampling_params"]["max_new_tokens"] == 8
 
@@ -96,7 +96,9 @@ def test_completions_end_where_the_context_does() -> None:
         ([1], {"forced_lengths": (3,), "stop_token_ids": (9,)}, "bad_sampling"),
     ],
 )
-def test_what_the_server_cannot_do_right_is_refused(prompt: list[int], sampling: dict[str, Any], code: str) -> None:
+def test_requests_that_the_server_would_answer_wrongly_are_rejected(
+    prompt: list[int], sampling: dict[str, Any], code: str
+) -> None:
     with pytest.raises(ContractError) as refused:
         check_request(make_request(prompt, 1, **sampling), LIMITS)
     assert refused.value.code == code
@@ -136,7 +138,7 @@ def test_an_answer_at_odds_with_itself_is_refused(changes: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("-inf"), "x"])
-def test_a_logprob_that_is_no_number_is_the_models_fault(value: object) -> None:
+def test_a_logprob_that_is_not_a_number_is_a_generation_error(value: object) -> None:
     with pytest.raises(GenerationError):
         read_part(answer(output_token_logprobs=[[-0.5, 7, None], [value, 9, None]]))
 

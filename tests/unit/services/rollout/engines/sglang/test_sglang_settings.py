@@ -52,7 +52,7 @@ def test_the_table_survives_the_file_and_its_paths_start_at_the_files_folder(tmp
         ({"api_key_file": "/nowhere/key"}, {}, "the key file"),
     ],
 )
-async def test_what_can_never_serve_is_refused_without_a_server(
+async def test_settings_that_can_never_serve_are_rejected_before_a_server_starts(
     tmp_path: Path, sglang: dict[str, Any], rollout: dict[str, Any], reason: str
 ) -> None:
     make_model().config.save_pretrained(tmp_path)
@@ -87,7 +87,7 @@ def test_other_flags_pass() -> None:
     SGLangTable(extra_args=("--log-level", "warning", "--watchdog-timeout=900", "--chunked-prefill-size", "-1"))
 
 
-async def test_a_gpu_beyond_those_that_the_server_sees_is_refused(tmp_path: Path) -> None:
+async def test_a_gpu_that_the_server_does_not_see_is_rejected(tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text("""#!/bin/sh\necho '{"devices": ["GPU-a", "GPU-b"], "nccl": "2.30.7"}'\n""")

@@ -12,7 +12,7 @@ from tests.rollout_models import make_model
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_known_parameters_are_those_of_the_model(kind: str, tied: bool) -> None:
+def test_the_architecture_lists_exactly_the_models_parameters(kind: str, tied: bool) -> None:
     model = make_model(kind, tie_word_embeddings=tied)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert weight_shapes(read_architecture(model.config)) == shapes

@@ -13,7 +13,7 @@ def group(number: int, *, chat: bool = False) -> Group:
     return Group(request=replace(make_request([1], 1, seed=number), chat=chat), deliver=lambda _: None)
 
 
-def test_a_chat_stands_behind_other_chats_and_before_groups() -> None:
+def test_a_chat_queues_after_other_chats_and_before_groups() -> None:
     waiting: deque[Group] = deque()
     groups = [group(1), group(2, chat=True), group(3), group(4, chat=True)]
     for one in groups:

@@ -54,7 +54,7 @@ def test_greedy_decoding_equals_transformers_generate(kind: str, changes: dict[s
 
 
 @pytest.mark.parametrize(("kind", "changes"), MODELS)
-def test_logprobs_equal_those_of_transformers(kind: str, changes: dict[str, Any]) -> None:
+def test_logprobs_equal_transformers_logprobs(kind: str, changes: dict[str, Any]) -> None:
     model = make_model(kind, **changes)
     (prompt,) = random_prompts(9)
     request = make_request(prompt, 4, temperature=0.7, top_k=30, top_p=0.9, max_tokens=50)
@@ -138,7 +138,7 @@ def test_the_token_limit_and_the_context_end_a_rollout_with_length() -> None:
         ([1], 1, {"forced_lengths": (3,)}, "bad_sampling"),
     ],
 )
-def test_what_can_never_be_generated_is_refused(
+def test_requests_that_can_never_be_generated_are_rejected(
     prompt: list[int], size: int, sampling: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(ContractError, match=code):
@@ -213,7 +213,7 @@ def test_equal_weights_under_a_new_version_disturb_nothing() -> None:
     assert core.stats().recomputed_tokens == 0
 
 
-def test_the_deterministic_mode_gives_equal_bits_whatever_happened_before() -> None:
+def test_the_deterministic_mode_gives_equal_bits_regardless_of_earlier_work() -> None:
     model = make_model()
     prompts = random_prompts(9, 4, 33)
     request = make_request(prompts[0], 5, seed=3, max_tokens=60, stop_token_ids=tuple(range(0, 97, 9)))
@@ -229,7 +229,7 @@ def test_the_deterministic_mode_gives_equal_bits_whatever_happened_before() -> N
         assert mine.logprobs.tobytes() == theirs.logprobs.tobytes()
 
 
-def test_the_deterministic_mode_begins_a_group_anew_under_new_weights() -> None:
+def test_the_deterministic_mode_restarts_a_group_under_new_weights() -> None:
     _, new, prompts, done = halfway(InFlight.RETRACT, deterministic=True)
     for index, completions in enumerate(done):
         (wanted,) = run(

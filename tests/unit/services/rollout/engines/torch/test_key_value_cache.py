@@ -41,7 +41,7 @@ def test_a_prefix_is_copied_and_the_rest_left_alone() -> None:
     assert torch.equal(after[0, :, 3:], before[0, :, 3:]) and torch.equal(after[[1, 3, 4, 5]], before[[1, 3, 4, 5]])
 
 
-def test_gathered_rows_are_those_asked_for() -> None:
+def test_gather_returns_the_requested_rows() -> None:
     cache, before = filled()
     keys, _ = cache.gather(1, torch.tensor([5, 0]), 2)
     assert torch.equal(keys, before[[5, 0], :, :2])

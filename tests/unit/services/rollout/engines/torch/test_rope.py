@@ -29,7 +29,7 @@ TYPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("head_dim", [12, 128, None])
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("rope_type", TYPES)
-def test_the_table_has_the_bits_of_the_models_own_module(
+def test_the_rotary_table_is_bit_equal_to_the_models_own_module(
     rope_type: str, kind: str, head_dim: int | None, base: float
 ) -> None:
     sizes: dict[str, Any] = {"hidden_size": 96, "num_attention_heads": 4, "max_position_embeddings": 5000}

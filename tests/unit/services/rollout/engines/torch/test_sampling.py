@@ -57,7 +57,7 @@ def test_the_inverse_cdf_never_draws_a_weight_of_zero(weights: list[float], shar
     assert weights[int(index)] > 0
 
 
-def test_the_drawn_frequencies_are_those_of_the_softmax() -> None:
+def test_sampled_frequencies_match_the_softmax() -> None:
     logits = torch.tensor([2.0, 0.0, 1.0, -1.0]).repeat(20000, 1)
     temperature = 1.7
     rows = parameters(20000, 4, inverse_temperature=torch.full((20000,), 1 / temperature))
@@ -107,7 +107,7 @@ def test_top_k_and_top_p_allow_exactly_the_nucleus(
     assert mask[2].sum() == 1
 
 
-def test_a_truncated_draw_stays_inside_but_its_logprob_is_that_of_the_full_vocabulary() -> None:
+def test_a_truncated_draw_stays_in_the_nucleus_with_its_full_vocabulary_logprob() -> None:
     logits = torch.randn(1, 50).repeat(5000, 1)
     rows = parameters(5000, 50, top_k=torch.full((5000,), 7), top_p=torch.full((5000,), 0.8, dtype=torch.float64))
     tokens, logprobs = sample(logits, rows, ALL, torch.arange(5000))
@@ -137,7 +137,7 @@ def test_a_forced_length_ends_with_the_stop_token_and_not_before(count: int) -> 
     torch.testing.assert_close(logprobs, logits[0].log_softmax(-1)[tokens])
 
 
-def test_what_does_not_occur_may_be_skipped_without_a_difference() -> None:
+def test_skipping_unused_sampling_kinds_changes_nothing() -> None:
     logits = torch.randn(64, 30)
     rows = parameters(64, 30)
     none = RowKinds(tempered=False, truncated=False, greedy=False, forced=False)

@@ -77,7 +77,7 @@ async def stage(engine: TorchEngine, model: Any, folder: Path) -> None:
     assert digests == [bucket.digest for bucket in snapshot.plan.buckets]
 
 
-async def test_the_thread_generates_what_the_core_generates(engine: TorchEngine, tmp_path: Path) -> None:
+async def test_the_engine_thread_generates_the_same_tokens_as_the_core(engine: TorchEngine, tmp_path: Path) -> None:
     model = make_model()
     await publish(engine, model, tmp_path / "w", 0)
     requests = [
@@ -110,7 +110,7 @@ async def test_installed_weights_pause_the_engine_until_it_is_resumed(engine: To
     assert len(await group) == 2
 
 
-async def test_abandoned_groups_are_told_so_and_cancelled_ones_free_their_rows(
+async def test_abandoned_groups_get_an_error_and_cancelled_ones_free_their_rows(
     engine: TorchEngine, tmp_path: Path
 ) -> None:
     await publish(engine, make_model(), tmp_path / "w", 0)
@@ -170,7 +170,7 @@ async def test_a_failing_step_breaks_the_engine_down_and_says_why(engine: TorchE
 
 
 @pytest.mark.parametrize("tied", [False, True])
-async def test_a_float32_head_is_that_of_the_trainer(tmp_path: Path, tied: bool) -> None:
+async def test_a_float32_head_gives_the_trainers_logprobs(tmp_path: Path, tied: bool) -> None:
     model = make_silent_model()
     if tied:
         model.config.tie_word_embeddings = True
