@@ -21,6 +21,7 @@ from headrace.inspect.waits import (
     parties,
     refusals_in_words,
 )
+from headrace.supervisor.process_monitor import MonitorState
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
@@ -188,9 +189,8 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]], step_s: float | N
     status = view.status
     metrics = status.trainer.metrics if status else {}
     now = status.now if status else time.time()
-    head = Table.grid(padding=(0, 2))
     accuracies = [_number(row.get("accuracy"), ".1%") for row in (evals[0], evals[-1])] if evals else ["-"]
-    head.add_row(
+    head = (
         f"step {status.step}/{status.max_steps}{time_left(status, step_s)}" if status else "step 0/?",
         "  ".join([f"reward {_number(metrics.get('reward_mean'), '.3f')}", *_components(metrics)]),
         f"held-out {' -> '.join(accuracies)}",
@@ -202,14 +202,16 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]], step_s: float | N
         f"trainer waits for batches {_number(status.trainer.waiting_share if status else None, '.0%')}",
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
+    lines = parties(status, view.services)
+    has_ended = all(line.process == MonitorState.ENDED for line in lines)
     said = [*(_in_force(status) if status else ()), *view.notices[-3:]]
     texts = [Text(status.bottleneck.text, style="bold")] if status and status.bottleneck.text else []
     return Group(
-        head,
+        Text("  ".join(head)),
         dials,
         *_speed(metrics),
         *texts,
-        _table(parties(status, view.services), now),
+        *([] if has_ended else [_table(lines, now)]),
         *(Text(line, style="dim") for line in (episode_waits(status, now) if status else ())),
         *(Text(line, style="yellow") for line in said),
     )

@@ -124,7 +124,7 @@ def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
 
     Without the token: what this command prints may be kept.
     """
-    link = f"`headrace dashboard {run_dir}` prints the link with its token"
+    link = f"`headrace dashboard {shlex.quote(str(run_dir))}` prints the link with its token"
     address = f"dashboard: http://127.0.0.1:{port}/ as long as the run lives ({link})"
     if not output.console.is_terminal:
         return Lines(run_dir, output.say, started=address)
