@@ -25,7 +25,7 @@ def annotate(
 ) -> None:
     """Serves the page on which people judge pairs of completions, until Ctrl-C."""
     with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        if address := live_address(run_dir, output.say):
+        if address := live_address(run_dir):
             # The annotators' token opens nothing else: the link is for them.
             page = PageAccess(f"{address}/annotate", RunPaths(run_dir).tokens / Role.ANNOTATOR)
             page.show(output, "the run is alive, its orchestrator serves the page: {}")

@@ -48,12 +48,11 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+_Version = Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")]
+
+
 @app.callback()
-def _options(
-    _version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def _options(_version: _Version = False) -> None:
     """What stands before the verb."""
 
 

@@ -1,9 +1,7 @@
 """What all verbs of the command line share: two options, and how they end when something is wrong."""
 
 import contextlib
-import errno
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +10,7 @@ import typer
 
 from headrace.run.execute import BAD_INPUT, DISK_REFUSED, FAILED, STOPPED, Output
 from headrace.wire.errors import ConfigError, DataError, DiskError, HeadraceError
-from headrace.wire.host.disk_fault import disk_fault, free_bytes
+from headrace.wire.host.disk_fault import disk_fault
 
 RunDir = Annotated[Path | None, typer.Option("--run-dir", help="The run directory.")]
 AcceptChangedCode = Annotated[
@@ -27,7 +25,7 @@ def reported_errors(
 ) -> Iterator[Output]:
     """Yields the verb's output; turns what goes wrong into one message and an exit status.
 
-    `place`: where the verb writes, for an error of a disk that names no file.
+    `place`: where it writes, for an error of a disk that names no file.
     """
     output = Output.choose(json=json)
     try:
@@ -42,7 +40,7 @@ def reported_errors(
         output.complain(str(error))
         raise typer.Exit(FAILED) from None
     except OSError as error:
-        fault = disk_fault(error, _refusing(error, place or Path()))
+        fault = disk_fault(error, place or Path())
         if fault is None:
             raise
         output.complain(str(fault))
@@ -50,12 +48,6 @@ def reported_errors(
     except KeyboardInterrupt:
         output.complain(stopped)
         raise typer.Exit(STOPPED) from None
-
-
-def _refusing(error: OSError, place: Path) -> Path:
-    """The folder whose disk refused a write that names no file: of a full one, that with the least room."""
-    places = (place, Path(tempfile.gettempdir()))
-    return min(places, key=lambda one: free_bytes(one) or 0) if error.errno == errno.ENOSPC else place
 
 
 def json_line(value: object) -> str:

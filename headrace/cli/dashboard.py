@@ -34,7 +34,7 @@ def dashboard(
     with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as name:
         # Not in the run directory: to look at a run changes nothing in it, and it may be read-only.
         folder = Path(name)
-        address = live_address(run_dir, output.say)
+        address = live_address(run_dir)
         if address:
             page = PageAccess(f"{address}/", RunPaths(run_dir).tokens / Role.OPERATOR)
             page.show(output, "the run is alive, its orchestrator serves the dashboard: {}")

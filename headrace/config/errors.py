@@ -1,7 +1,7 @@
 """Validates settings; pydantic's errors become messages that name the place, the key and the nearest valid key."""
 
-import contextlib
 import json
+import re
 import typing
 from collections.abc import Iterable, Iterator
 from datetime import date, time
@@ -19,6 +19,7 @@ from headrace.wire.errors import ConfigError
 _SHOWN = 200
 _MOST = 3
 """Tables that a hint names."""
+_NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+([eE][-+]?\d+)?")
 _STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
 
 
@@ -84,7 +85,7 @@ class _Explainer:
         if len(path) < 2:
             return f"{self._place(path)}: {_table(path)} {message}"
         value = detail["input"]
-        if detail["type"] in ("int_type", "float_type") and isinstance(value, str) and _is_number(value):
+        if detail["type"] in ("int_type", "float_type") and _NUMBER.fullmatch(str(value)):
             message += ": write it without quotes"
         shown = "" if isinstance(value, dict | list) else f" = {_literal(value)}"
         return f"{self._place(path)}: {_table(path[:-1])} {path[-1]}{shown}: {message}"
@@ -149,13 +150,6 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
 def _table(path: KeyPath) -> str:
     names = [str(part) for part in path if isinstance(part, str)]
     return f"[{'.'.join(names)}]" if names else "these tables do not fit:"
-
-
-def _is_number(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        float(text)
-        return True
-    return False
 
 
 def _literal(value: object) -> str:

@@ -25,7 +25,7 @@ from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
 
 HELD_OUT = 256
-_SFT_TIMEOUT_S = 600.0
+_SFT_S = 600.0
 _MADE = frozenset({"run.toml", "prompts.jsonl", "held_out.jsonl", "base", "sft", "model"})
 """Entries that a demo may leave in its folder, also when it is killed."""
 
@@ -208,24 +208,15 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str],
         run_dir=stage,
     )
     log.parent.mkdir(exist_ok=True)
-    arguments = ("headrace.services.trainer", "--stage", "sft")
-    what = "the supervised stage"
+    words, what = ("headrace.services.trainer", "--stage", "sft"), "the supervised stage"
 
-    def progress() -> str:
+    def tell() -> str:
         said = sft_progress(last_steps(stage, PACE_STEPS), config.sft.steps)
         lock.record(doing=f"{what}, {said}")
         return said
 
     lock.record(doing=what)
-    run_child(
-        what,
-        *arguments,
-        settings=settings,
-        environment=environment,
-        timeout_s=_SFT_TIMEOUT_S,
-        log=log,
-        progress=progress,
-    )
+    run_child(what, *words, settings=settings, environment=environment, timeout_s=_SFT_S, log=log, progress=tell)
     lock.record(doing="preparing the run")
     RunPaths(stage).export.rename(folder / "model")
 

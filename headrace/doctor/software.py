@@ -129,8 +129,7 @@ def sandbox(wants: Wants, environment: Mapping[str, str]) -> Finding:
     if needs:
         return fail("sandbox", f"{said} ({' and '.join(needs)} need it)", fix)
     # Math and most other rewards need no sandbox.
-    hidden = "environments and tools read what their service reads" if missing and wants.hidden else ""
-    return warn("sandbox", f"{said} ({hidden or 'nothing of this config needs it'})", fix)
+    return warn("sandbox", f"{said} (nothing of this config needs it)", fix)
 
 
 def _unmet(name: str, extras: set[str], seen: set[str]) -> Iterator[str]:

@@ -22,8 +22,6 @@ class Wants:
     """A new run starts: its broker must not hold the streams of another one."""
     sandbox: tuple[str, ...] = ()
     """What cannot run without bubblewrap, in words."""
-    hidden: bool = False
-    """Environments would use bubblewrap, and run without it where it is missing."""
     sglang: bool = False
     """An SGLang server is launched here."""
 
@@ -48,6 +46,5 @@ class Wants:
             broker=rl,
             fresh=fresh,
             sandbox=tuple(what for what, needs in sandboxed.items() if rl and needs),
-            hidden=rl and played.on and played.sandbox == "auto" and played.network,
             sglang=own_server,
         )

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from pydantic import JsonValue
 
+from headrace.inspect.waits import duration
 from headrace.wire.rundir.jsonl import number_of
 
 PACE_STEPS = 21
 """Steps whose median time is that of a step: evaluations and pauses between two of them do not move it."""
-_UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def step_seconds(rows: Sequence[Mapping[str, JsonValue]]) -> float | None:
@@ -20,6 +20,5 @@ def step_seconds(rows: Sequence[Mapping[str, JsonValue]]) -> float | None:
 
 
 def in_time(seconds: float) -> str:
-    """Formats a time for people in its largest unit, such as `40 s`, `4 min`."""
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= 1.5 * size or unit == "s")
-    return f"{max(1, round(seconds / size))} {unit}"
+    """Formats the time that is left, in minutes from 90 s on."""
+    return f"{seconds / 60:.0f} min" if 90 <= seconds < 300 else duration(seconds)

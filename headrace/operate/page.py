@@ -2,7 +2,6 @@
 
 import contextlib
 import html
-import math
 import secrets
 import subprocess
 import time
@@ -18,7 +17,7 @@ from headrace.operate.client import StartingError, http_port, is_alive
 from headrace.run.child import last_words
 from headrace.run.execute import Output
 from headrace.supervisor.lock import in_preparation
-from headrace.supervisor.once import EVERY_S, ChildFailedError, child, child_environment
+from headrace.supervisor.once import ChildFailedError, Patience, child, child_environment
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import TOKEN_BYTES, token_of
@@ -32,20 +31,16 @@ _STOP_S = 15.0
 _POLL_S = 0.1
 
 
-def live_address(run_dir: Path, say: Callable[[str], None]) -> str | None:
+def live_address(run_dir: Path) -> str | None:
     """Address of a live run's orchestrator, once it serves; None if the run is not live, or has no orchestrator.
 
-    `say` receives what is waited for. Raises ConfigError if it is not a run directory.
+    Raises ConfigError if it is not a run directory.
     """
-    said, since = "", -math.inf
+    patience = Patience("the link of the run", lambda: in_preparation(run_dir) or "the run is starting")
     while is_alive(run_dir) and not _is_offline(run_dir):
-        try:
+        with contextlib.suppress(StartingError):
             return f"http://127.0.0.1:{http_port(run_dir)}"
-        except StartingError:
-            doing = f"{run_dir} is {in_preparation(run_dir) or 'starting'}; the link follows once the run serves it"
-        if doing != said or time.monotonic() - since > EVERY_S:
-            say(doing)
-            said, since = doing, time.monotonic()
+        patience.look()
         time.sleep(_POLL_S)
     return None
 

@@ -76,18 +76,17 @@ class RunWatch:
 
     def __init__(self, run_dir: Path) -> None:
         self._path = RunPaths(run_dir).supervisor
-        self._was_there, self._absent = False, 0
+        self._was_there = False
         self.ended()
 
     def ended(self) -> bool:
-        """Whether the file was empty at two calls in a row: it is empty for a moment when its holder rewrites it."""
+        """Whether the file was held at an earlier call, and is empty."""
         try:
             held = bool(self._path.read_bytes())
         except OSError:
             held = False
         self._was_there = self._was_there or held
-        self._absent = 0 if held else self._absent + 1
-        return self._was_there and self._absent > 1
+        return self._was_there and not held
 
 
 def supervisor_pid(run_dir: Path) -> int | None:

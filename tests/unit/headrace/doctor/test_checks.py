@@ -60,8 +60,6 @@ def test_a_missing_bubblewrap_is_told_with_what_needs_it(tmp_path: Path, monkeyp
     monkeypatch.setattr(software, "ask_child", lambda *_: {"error": "there is no bwrap. Install it"})
     needed = bad(software.sandbox(wants(tmp_path, scorer + tools), {}))
     assert needed == "there is no bwrap (environments without the network need it)"
-    shown = bad(software.sandbox(wants(tmp_path, f"{scorer}{tools}network = true\n"), {}), Level.WARN)
-    assert "environments and tools read what their service reads" in shown
     assert "nothing of this config needs it" in bad(software.sandbox(wants(tmp_path, scorer), {}), Level.WARN)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -87,7 +88,9 @@ def test_one_place_is_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         look_where(tmp_path, "")
 
 
-def test_a_run_is_known_before_it_has_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_known_before_it_has_a_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = RunLock(tmp_path)
     lock.record(doing="the supervised stage, step 40 of at most 400", more="x" * 100)
     lock.record(doing="the supervised stage, step 50 of at most 400")
@@ -95,15 +98,14 @@ def test_a_run_is_known_before_it_has_a_config(tmp_path: Path, capsys: pytest.Ca
     status(tmp_path)
     assert f"{tmp_path}: {said} (pid {os.getpid()}), 0 steps done" in capsys.readouterr().out.replace("\n", "")
     assert line_of(look(tmp_path), 0.0).endswith(said) and end_of(look(tmp_path)) is None
-    waits: list[str] = []
 
-    def say(text: str) -> None:
-        waits.append(text)
+    def begin(_seconds: float) -> None:
         (tmp_path / "config").mkdir()
         (tmp_path / "config" / "run.toml").write_text("[run]\n")
         (tmp_path / "run" / "orchestrator.json").write_text('{"http_port": 4321}')
 
-    assert live_address(tmp_path, say) == "http://127.0.0.1:4321" and len(waits) == 1 and said in waits[0]
+    monkeypatch.setattr(time, "sleep", begin)
+    assert live_address(tmp_path) == "http://127.0.0.1:4321"
     lock.release()
 
 
