@@ -55,7 +55,7 @@ ONLY ?= not alone
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY) ## Train a tiny model to add two-digit numbers, in about two minutes
+demo: $(READY) ## Train a tiny model to add two-digit numbers, in about three minutes after two of installing
 	$(BIN)/headrace demo --run-dir $(RUN)
 
 # Both environments have the torch of SGLang, hence one NCCL: with two, weights never go by it.
@@ -193,6 +193,8 @@ $(READY): pyproject.toml $(CONSTRAINTS) $(wildcard $(GPU))
 	@if [ "$$(uname)" = Linux ] && [ ! -e /dev/nvidia0 ] && [ ! -e $(GPU) ] && ! $(BIN)/python -c 'import torch' 2>/dev/null && ! $(PIP) index versions torch 2>/dev/null | grep -q '+cpu'; then \
 	  echo "Note: pip knows no CPU build of torch here and will take the CUDA build (several GB)."; \
 	  echo "For the small one, set PIP_EXTRA_INDEX_URL to PyTorch's public CPU wheel index (pytorch.org, Start Locally, Compute Platform: CPU)."; fi
-	$(PIP) install -q torch==$(TORCH)
-	$(PIP) install -q -c $(CONSTRAINTS) -e '.[dev]'
+	@echo "== torch, 200 MB where pip knows the build for CPUs: about a minute"
+	$(PIP) install --progress-bar on torch==$(TORCH)
+	@echo "== the other packages: about a minute"
+	$(PIP) install --progress-bar on -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@

@@ -1,11 +1,14 @@
-"""A line a minute: how many tests have ended, how many have failed, and which are under way for how long."""
+"""A line a minute, and soon after the start: how many tests have ended, and which are under way for how long.
+
+A test that fails is named when it fails.
+"""
 
 import threading
 import time
 
 import pytest
 
-EVERY_S = 60.0
+FIRST_S, EVERY_S = 10.0, 60.0
 
 
 class Progress:
@@ -26,6 +29,8 @@ class Progress:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed += report.failed
+        if report.failed:
+            self._write(f"FAILED {report.nodeid} ({report.when})")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self._running.pop(nodeid, None)
@@ -37,12 +42,20 @@ class Progress:
     def line(self) -> str:
         """What is printed."""
         now = time.monotonic()
+        since_begin = f"[{(now - self._begin) / 60:.0f} min]"
+        if not self._running and not self._ended:
+            return f"{since_begin} tests are being collected"
         under_way = ", ".join(f"{name} ({now - since:.0f} s)" for name, since in list(self._running.items()))
         counts = f"{self._ended} of {self._session.testscollected} tests, {self._failed} failed"
-        return f"[{(now - self._begin) / 60:.0f} min] {counts}; under way: {under_way or 'none'}"
+        return f"{since_begin} {counts}; under way: {under_way or 'none'}"
 
     def _print_each_minute(self) -> None:
+        wait_s = FIRST_S
+        while not self._stop.wait(wait_s):
+            self._write(self.line())
+            wait_s = EVERY_S if self._ended else FIRST_S
+
+    def _write(self, line: str) -> None:
         reporter = self._session.config.pluginmanager.get_plugin("terminalreporter")
-        while not self._stop.wait(EVERY_S):
-            reporter.ensure_newline()
-            reporter.write_line(self.line())
+        reporter.ensure_newline()
+        reporter.write_line(line)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -39,6 +40,21 @@ app = typer.Typer(
     help="Improves a language model with reinforcement learning, as a set of services.",
     epilog="Any setting can be given as an option: --run.max-steps 50, --trainer.learning-rate 1e-6.",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        Output.choose(json=False).result(f"headrace {version('headrace')}")
+        raise typer.Exit
+
+
+_Version = Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")]
+
+
+@app.callback()
+def _options(_version: _Version = False) -> None:
+    """What stands before the verb."""
+
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
@@ -93,7 +109,7 @@ def train(
 ) -> None:
     """Trains as configured in RUN.toml; `--resume` needs only the run directory."""
     began = time.monotonic()
-    with reported_errors(json=json) as output:
+    with reported_errors(json=json, place=run_dir or Path("runs")) as output:
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
         resolved = resolve(file or RunPaths(run_dir or Path()).run_toml, arguments=context.obj, environment=inherited())
@@ -209,9 +225,9 @@ def demo(
     resume: Resume = False,
     json: Json = False,
 ) -> None:
-    """Teaches a tiny model to add, on two CPU cores in two minutes: nothing to download, nothing to set up."""
+    """Teaches a tiny model to add, on two CPU cores in about three minutes: nothing to download, nothing to set up."""
     began = time.monotonic()
-    with reported_errors(json=json) as output, ExitStack() as held:
+    with reported_errors(json=json, place=run_dir or Path("runs")) as output, ExitStack() as held:
         lock = None
         if resume:
             if run_dir is None:
@@ -239,7 +255,7 @@ def make_model(
     json: Json = False,
 ) -> None:
     """Creates a tiny Qwen3 model with random weights and a BPE tokenizer, to try a config before the real model."""
-    with reported_errors(json=json) as output:
+    with reported_errors(json=json, place=out) as output:
         names = tuple(filter(None, (name.strip() for name in columns.split(","))))
         make_text_model(tokenizer_from, names, out, vocab_size=vocab_size, seed=seed)
         output.say(f"model: {out}")

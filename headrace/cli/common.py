@@ -20,8 +20,13 @@ Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is o
 
 
 @contextlib.contextmanager
-def reported_errors(*, json: bool, stopped: str = "stopped before anything was started") -> Iterator[Output]:
-    """Yields the verb's output; turns what goes wrong into one message and an exit status."""
+def reported_errors(
+    *, json: bool, stopped: str = "stopped before anything was started", place: Path | None = None
+) -> Iterator[Output]:
+    """Yields the verb's output; turns what goes wrong into one message and an exit status.
+
+    `place`: where it writes, for an error of a disk that names no file.
+    """
     output = Output.choose(json=json)
     try:
         yield output
@@ -35,7 +40,7 @@ def reported_errors(*, json: bool, stopped: str = "stopped before anything was s
         output.complain(str(error))
         raise typer.Exit(FAILED) from None
     except OSError as error:
-        fault = disk_fault(error, Path())
+        fault = disk_fault(error, place or Path())
         if fault is None:
             raise
         output.complain(str(fault))

@@ -1,16 +1,16 @@
 """Completion in bash, zsh and fish: verbs, options and files by Typer, dotted settings by the schema."""
 
-import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
 from typer.completion import get_completion_script as _script  # type: ignore[attr-defined]
 from typer.completion import install as _install  # type: ignore[attr-defined]
 from typer.core import TyperCommand
 
+from headrace.config.names import setting_names
 from headrace.config.schema import RunFile
+from headrace.wire.config.nearest import nearest
 
 _PROGRAM, _VARIABLE = "headrace", "_HEADRACE_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
@@ -28,6 +28,18 @@ class _Item:
 class DottedCommand(TyperCommand):
     """A verb that takes settings as options: `--trainer.le<TAB>`."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer; an option that is not there is answered with the nearest ones, settings among them."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # Click's NoSuchOption, of which Typer has a copy in some versions.
+            if option := getattr(error, "option_name", ""):
+                own = [name for one in self.params for name in one.opts if name.startswith("--")]
+                names = nearest(option, [*own, *(f"--{name}" for name in _names())])
+                vars(error)["possibilities"] = names
+            raise
+
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Its own options, and the settings once a letter of theirs is typed."""
         found: list[Any] = list(super().shell_complete(ctx, incomplete))
@@ -39,7 +51,11 @@ def settings(incomplete: str) -> list[str]:
     wanted = incomplete.removeprefix("--").replace("_", "-")
     if not incomplete.startswith("--") or not wanted:
         return []
-    return [f"--{name}" for name in _names(RunFile, "") if name.startswith(wanted) and "." in name]
+    return [f"--{name}" for name in _names() if name.startswith(wanted) and "." in name]
+
+
+def _names() -> Iterator[str]:
+    return (name.replace("_", "-") for name in setting_names(RunFile))
 
 
 def completion_text(words: Sequence[str]) -> str | None:
@@ -54,23 +70,4 @@ def completion_text(words: Sequence[str]) -> str | None:
     if words[0] == "--install-completion":
         shell, path = _install(shell=words[1], prog_name=_PROGRAM, complete_var=_VARIABLE)
         return f"completion for {shell} is in {path}; it works in the next shell"
-    return None
-
-
-def _names(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    for key, field in model.model_fields.items():
-        name = prefix + key.replace("_", "-")
-        table = _table(field.annotation)
-        if table is None:
-            yield name
-        else:
-            yield from _names(table, f"{name}.")
-
-
-def _table(annotation: object) -> type[BaseModel] | None:
-    """The model of a table, also of one that may be absent."""
-    for one in (annotation, *typing.get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            is_list = typing.get_origin(annotation) in (tuple, list, dict)
-            return None if is_list else one
     return None

@@ -19,7 +19,7 @@ from headrace.run.child import last_words, run_child
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings
 from headrace.services.rollout.settings import RolloutTable
-from headrace.supervisor.once import ChildFailedError, child, child_environment, python
+from headrace.supervisor.once import ChildFailedError, Patience, child, child_environment, python
 from headrace.wire.config.settings import ModelTable, first_problem
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
 from headrace.wire.rundir import prompts
@@ -122,8 +122,11 @@ def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str], folder:
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
     assert process.stdout is not None
-    end, printed = time.monotonic() + _START_S, b""
-    while (left := end - time.monotonic()) > 0 and select.select([process.stdout], [], [], left)[0]:
+    end, printed, patience = time.monotonic() + _START_S, b"", Patience("the engine's start")
+    while (left := end - time.monotonic()) > 0:
+        if not select.select([process.stdout], [], [], patience.slice_s(left))[0]:
+            patience.look()
+            continue
         # Not `readline`: what it has buffered is nothing that `select` sees, and it waits for the end of a line.
         part = os.read(process.stdout.fileno(), 1 << 16)
         if not part:

@@ -37,7 +37,7 @@ def prepare(
     json: Json = False,
 ) -> None:
     """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
-    with reported_errors(json=json) as output, ExitStack() as held:
+    with reported_errors(json=json, place=run_dir) as output, ExitStack() as held:
         resolved, lock = _resolve(context.obj, run_dir, file, broker, output, held, demo=demo)
         found = prepare_elsewhere(
             resolved,

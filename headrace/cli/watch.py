@@ -11,6 +11,7 @@ from rich.live import Live
 from headrace.cli.common import json_line
 from headrace.inspect.screen import draw, eval_line, step_line
 from headrace.inspect.status import RunLook, view_of
+from headrace.inspect.terminal import wrapping
 from headrace.run.execute import FAILED, FINISHED, Output
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.rundir.metrics import MFU, TRAINED
@@ -24,7 +25,7 @@ _SHOWN = ("reward_mean", "loss", "staleness_mean", "seconds", TRAINED, MFU)
 def watch(look: Callable[[], RunLook], output: Output, *, every_s: float) -> int:
     """Shows the status until the run has ended; returns the exit status. Raises WaitTimeoutError after long silence."""
     is_live = output.console.is_terminal and not output.json
-    live = Live(console=output.console, auto_refresh=False) if is_live else None
+    live = Live(console=wrapping(output.console), auto_refresh=False) if is_live else None
     with live if live is not None else nullcontext():
         answered = -math.inf
         while True:
@@ -63,18 +64,18 @@ def _show(shown: RunLook, live: Live | None, output: Output) -> None:
 
 
 def _drawing(shown: RunLook) -> RenderableType:
-    return draw(view_of(shown), shown.evals) if shown.orchestrator else line_of(shown, time.time())
+    return draw(view_of(shown), shown.evals, shown.step_s) if shown.orchestrator else line_of(shown, time.time())
 
 
 def line_of(shown: RunLook, now: float) -> str:
     """Formats the status in one line: the step, its metrics, and every party that waits."""
     status = shown.orchestrator
     numbers = {"step": shown.steps, **{key: shown.metrics.get(key) for key in _SHOWN}}
-    parts = [time.strftime("%H:%M:%S", time.localtime(now)), step_line(numbers)]
+    parts = [time.strftime("%H:%M:%S", time.localtime(now)), step_line(numbers, status)]
     parts += [eval_line(row) for row in shown.evals[-1:]]
     if status is None:
         alive = shown.supervisor is not None
         missing = shown.refused or "the orchestrator does not answer yet"
-        return "  ".join([*parts, missing if alive else "not running"])
+        return "  ".join([*parts, shown.preparing or (missing if alive else "not running")])
     waits = [f"{one.who} {one.in_words(status.now)}" for one in shown.waits if one.waits_for]
     return "  ".join([*parts, status.state, *waits])

@@ -1,9 +1,9 @@
 """Validates settings; pydantic's errors become messages that name the place, the key and the nearest valid key."""
 
-import difflib
 import json
+import re
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import date, time
 
 from pydantic import BaseModel, ValidationError
@@ -11,10 +11,15 @@ from pydantic_core import ErrorDetails
 
 from headrace.config.layers import Layer, Setting, nest, place_of
 from headrace.config.lines import KeyPath, line_of
+from headrace.config.names import setting_names
 from headrace.config.schema import RunFile
+from headrace.wire.config.nearest import nearest, one_of
 from headrace.wire.errors import ConfigError
 
 _SHOWN = 200
+_MOST = 3
+"""Tables that a hint names."""
+_NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+([eE][-+]?\d+)?")
 _STRING_ERRORS = {"string_type", "path_type", "literal_error", "enum"}
 
 
@@ -80,6 +85,8 @@ class _Explainer:
         if len(path) < 2:
             return f"{self._place(path)}: {_table(path)} {message}"
         value = detail["input"]
+        if detail["type"] in ("int_type", "float_type") and _NUMBER.fullmatch(str(value)):
+            message += ": write it without quotes"
         shown = "" if isinstance(value, dict | list) else f" = {_literal(value)}"
         return f"{self._place(path)}: {_table(path[:-1])} {path[-1]}{shown}: {message}"
 
@@ -87,19 +94,20 @@ class _Explainer:
         known = _keys_at(self._model, path[:-1])
         key = str(path[-1])
         if len(path) == 1:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean [{near[0]}]?" if near else "the tables are " + _listed(f"[{name}]" for name in known)
+            hint = self._elsewhere(key) or _maybe(f"[{name}]" for name in nearest(key, known))
+            hint = hint or "the tables are " + _listed(f"[{name}]" for name in known)
             return f"{self._place(path)}: unknown table [{key}]; {hint}"
-        return f'{self._place(path)}: {_table(path[:-1])} unknown key "{key}"; {self._hint(key, known)}'
+        hint = self._elsewhere(key) or _maybe(f'"{name}"' for name in nearest(key, known))
+        hint = hint or _maybe(map(_in_table, nearest(key, self._names()))) or "the keys are " + _listed(known)
+        return f'{self._place(path)}: {_table(path[:-1])} unknown key "{key}"; {hint}'
 
-    def _hint(self, key: str, known: Sequence[str]) -> str:
-        elsewhere = [name for name, field in self._model.model_fields.items() if key in _keys_of(field.annotation)]
-        if elsewhere:
-            return f"it belongs in [{elsewhere[0]}]"
-        near = difflib.get_close_matches(key, known, n=1)
-        if near:
-            return f'did you mean "{near[0]}"?'
-        return "the keys are " + _listed(known)
+    def _elsewhere(self, key: str) -> str:
+        """The tables that have this very key; empty if none has."""
+        found = [name.rpartition(".")[0] for name in self._names() if name.endswith(f".{key}")]
+        return f"it belongs in {one_of([f'[{table}]' for table in found[:_MOST]])}" if found else ""
+
+    def _names(self) -> list[str]:
+        return [name for name in setting_names(self._model, lists=True) if "." in name]
 
     def _place(self, path: KeyPath) -> str:
         names = tuple(str(part) for part in path)
@@ -131,10 +139,6 @@ def _keys_at(model: type[BaseModel], path: KeyPath) -> list[str]:
     return list(dict.fromkeys(key for one in sorted(current, key=str) for key in one.model_fields))
 
 
-def _keys_of(annotation: object) -> list[str]:
-    return [key for one in models_in(annotation) for key in one.model_fields]
-
-
 def models_in(annotation: object) -> Iterator[type[BaseModel]]:
     """The tables that a field of this type holds, alone, in a list or in a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -154,6 +158,16 @@ def _literal(value: object) -> str:
     if not isinstance(value, str):
         return repr(value)
     return f'"{value}"' if len(value) <= _SHOWN else f'"{value[:_SHOWN]}..."'
+
+
+def _maybe(names: Iterable[str]) -> str:
+    found = list(names)
+    return f"did you mean {one_of(found)}?" if found else ""
+
+
+def _in_table(name: str) -> str:
+    table, _, key = name.rpartition(".")
+    return f"[{table}] {key}"
 
 
 def _listed(names: Iterable[str]) -> str:

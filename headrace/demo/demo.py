@@ -11,6 +11,7 @@ from headrace.config.run_dir import absent_folders, check_fresh, make_private, t
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.doctor.placement import check_any
 from headrace.doctor.sizes import model_parameters
+from headrace.inspect.pace import PACE_STEPS, in_time, step_seconds
 from headrace.model.tiny_models import END, Shape, character_tokenizer, write_model
 from headrace.run.child import run_child
 from headrace.services.trainer.config.stage import StageSettings
@@ -19,10 +20,12 @@ from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import ChildFailedError
 from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.rundir.metrics import last_steps
 
 HELD_OUT = 256
-_SFT_TIMEOUT_S = 600.0
+_SFT_S = 600.0
 _MADE = frozenset({"run.toml", "prompts.jsonl", "held_out.jsonl", "base", "sft", "model"})
 """Entries that a demo may leave in its folder, also when it is killed."""
 
@@ -109,13 +112,14 @@ def prepared_demo(
     try:
         # Again: another demo may have begun and ended since.
         check_fresh(run_dir)
-        yield _prepared(run_dir, arguments, environment, say, check=check, absent=absent), lock
+        yield _prepared(run_dir, lock, arguments, environment, say, check=check, absent=absent), lock
     finally:
         lock.release()
 
 
 def _prepared(
     run_dir: Path,
+    lock: RunLock,
     arguments: Sequence[str],
     environment: Mapping[str, str],
     say: Callable[[str], None],
@@ -143,7 +147,7 @@ def _prepared(
         )
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
-            _supervise(folder, resolved, environment, log=RunPaths(run_dir).log("sft"))
+            _supervise(folder, resolved, environment, lock, log=RunPaths(run_dir).log("sft"))
     except (ChildFailedError, WaitTimeoutError):
         # The log that the error names stays; the demo may be started again in the same folder.
         shutil.rmtree(folder)
@@ -191,7 +195,7 @@ def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
     pq.write_table(pa.table(table), path)
 
 
-def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str], *, log: Path) -> None:
+def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str], lock: RunLock, *, log: Path) -> None:
     """Runs the trainer's stage `sft` to its end; `model` is what it exports. Raises ChildFailedError naming its log."""
     config = resolved.config
     stage = folder / "sft"
@@ -204,7 +208,25 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str],
         run_dir=stage,
     )
     log.parent.mkdir(exist_ok=True)
-    arguments = ("headrace.services.trainer", "--stage", "sft")
-    what = "the supervised stage"
-    run_child(what, *arguments, settings=settings, environment=environment, timeout_s=_SFT_TIMEOUT_S, log=log)
+    words, what = ("headrace.services.trainer", "--stage", "sft"), "the supervised stage"
+
+    def tell() -> str:
+        said = sft_progress(last_steps(stage, PACE_STEPS), config.sft.steps)
+        lock.record(doing=f"{what}, {said}")
+        return said
+
+    lock.record(doing=what)
+    run_child(what, *words, settings=settings, environment=environment, timeout_s=_SFT_S, log=log, progress=tell)
+    lock.record(doing="preparing the run")
     RunPaths(stage).export.rename(folder / "model")
+
+
+def sft_progress(rows: Sequence[Record], most: int) -> str:
+    """How far the supervised stage is, of its newest steps: `step 120 of at most 400, loss 0.83, about 40 s left`."""
+    if not rows:
+        return "its libraries are imported"
+    step, loss, step_s = number_of(rows[-1]["step"]) or 0, number_of(rows[-1].get("loss")), step_seconds(rows)
+    said = [f"step {step:.0f} of at most {most}"]
+    said += [f"loss {loss:.2f}"] if loss is not None else []
+    said += [f"at most {in_time(step_s * (most - step))} left"] if step_s is not None else []
+    return ", ".join(said)

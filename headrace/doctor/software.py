@@ -12,10 +12,11 @@ from pathlib import Path
 from headrace.doctor import versions
 from headrace.doctor.findings import Finding, ask_child, fail, note, ok, warn
 from headrace.doctor.versions import version as _version
-from headrace.doctor.wants import Wants
+from headrace.doctor.wants import CODE, Wants
 from headrace.run.extras import check_extras
 from headrace.supervisor.once import python
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.bubblewrap import find_bubblewrap
 
 _SHOWN = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
 _SANDBOX_S = 60.0
@@ -116,15 +117,19 @@ def _same_torch(said: str) -> str:
 
 
 def sandbox(wants: Wants, environment: Mapping[str, str]) -> Finding:
-    """Starts bubblewrap as code rewards do, and checks the isolation from inside."""
+    """Starts bubblewrap as code rewards do, and checks the isolation from inside. Environments need less of it."""
     found = ask_child("the sandbox", python("headrace.doctor.probe", "sandbox"), environment, _SANDBOX_S)
     error = found if isinstance(found, str) else str(found["error"])
     if not error:
         return ok("sandbox", "bubblewrap isolates a program")
     said, _, fix = error.partition(". ")
     fix = fix or "see docs/sandbox.md"
+    missing = not find_bubblewrap()
+    needs = [what for what in wants.sandbox if missing or what == CODE]
+    if needs:
+        return fail("sandbox", f"{said} ({' and '.join(needs)} need it)", fix)
     # Math and most other rewards need no sandbox.
-    return (fail if wants.sandbox else warn)("sandbox", f"{said} (only code rewards need it)", fix)
+    return warn("sandbox", f"{said} (nothing of this config needs it)", fix)
 
 
 def _unmet(name: str, extras: set[str], seen: set[str]) -> Iterator[str]:

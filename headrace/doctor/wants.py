@@ -6,6 +6,8 @@ from headrace.config.resolve import Resolved
 from headrace.config.reward_checks import all_leaves
 from headrace.doctor.placement import placement
 
+CODE = "code rewards"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wants:
@@ -18,7 +20,8 @@ class Wants:
     broker: bool = True
     fresh: bool = False
     """A new run starts: its broker must not hold the streams of another one."""
-    sandbox: bool = False
+    sandbox: tuple[str, ...] = ()
+    """What cannot run without bubblewrap, in words."""
     sglang: bool = False
     """An SGLang server is launched here."""
 
@@ -30,12 +33,18 @@ class Wants:
         table, rl = config.rollout, config.run.stage == "rl"
         own_server = rl and table.engine == "sglang" and not table.sglang.urls
         names = {scorer.name for scorer in all_leaves(config) if not scorer.options.get("url")}
+        played = config.environment
+        sandboxed = {
+            CODE: "code" in names,
+            "environment.command": bool(played.command),
+            "environments without the network": played.on and not played.network and not played.command,
+        }
         return cls(
             resolved=resolved,
             cuda=cuda,
             gpus=placement(config).needed,
             broker=rl,
             fresh=fresh,
-            sandbox=rl and "code" in names,
+            sandbox=tuple(what for what, needs in sandboxed.items() if rl and needs),
             sglang=own_server,
         )

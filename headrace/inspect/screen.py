@@ -12,32 +12,38 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from headrace.inspect.pace import PACE_STEPS, in_time, step_seconds
 from headrace.inspect.results import StepTail
-from headrace.inspect.terminal import SafeConsole
+from headrace.inspect.terminal import SafeConsole, wrapping
 from headrace.inspect.waits import (
     Party,
     episode_waits,
     parties,
     refusals_in_words,
 )
+from headrace.supervisor.process_monitor import MonitorState
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
 from headrace.wire.rundir.components import component_means
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import number_of
-from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
+from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED, last_steps
 
 _WIDEST = 1000
+QUIET_S = 10.0
+"""A command that works says so at least this often."""
+_LONG_QUIET_S = 60.0
 
 
 class Lines:
-    """Prints one line per step, evaluation and notice."""
+    """Prints one line per step, evaluation and notice, and what the run waits for where none of them comes."""
 
     def __init__(self, run_dir: Path, say: Callable[[str], None], *, started: str = "") -> None:
         """`started`: the last line of the start, printed once the orchestrator answers."""
-        self._say = say
+        self._print = say
         self._started = started
+        self._last, self._filled = time.monotonic(), False
         self._tail = StepTail(run_dir)
         self._noticed = 0
         self._waiting = ""
@@ -48,15 +54,27 @@ class Lines:
             self._say(notice)
         self._noticed = len(view.notices)
         if not view.started:
-            self._say_once("starting: " + ", ".join(f"{name} {state}" for name, state in view.services.items()))
+            self._say_once(goes_on(view))
         elif self._started:
             self._say(self._started)
             self._started = ""
         for row in self._tail.read():
-            self._say(eval_line(row) if "version" in row else step_line(row))
+            self._say(eval_line(row) if "version" in row else step_line(row, view.status))
+        self._end_silence(view)
 
     def close(self) -> None:
         """Does nothing: there is nothing to restore."""
+
+    def _say(self, text: str) -> None:
+        self._print(text)
+        self._last, self._filled = time.monotonic(), False
+
+    def _end_silence(self, view: View) -> None:
+        """One line of what goes on: soon, then seldom in a long step, as often where something is counted."""
+        counts = not view.started or bool(view.status and view.status.evaluating)
+        if time.monotonic() - self._last >= (QUIET_S if counts or not self._filled else _LONG_QUIET_S):
+            self._say(goes_on(view))
+            self._filled = True
 
     def _say_once(self, text: str) -> None:
         if text != self._waiting:
@@ -64,17 +82,28 @@ class Lines:
         self._waiting = text
 
 
+def goes_on(view: View) -> str:
+    """What the run does at the moment, in one line."""
+    status = view.status
+    if status is None:
+        states = ", ".join(f"{name} {state}" for name, state in view.services.items())
+        return ("at work: " if view.started else "starting: ") + states
+    trainer = next((one.in_words(status.now) for one in parties(status, view.services) if one.who == "trainer"), "")
+    return status.evaluating or f"trainer: {trainer or status.trainer.state}"
+
+
 class LiveTable:
     """Draws the whole state of the run anew at each view."""
 
     def __init__(self, run_dir: Path, console: Console) -> None:
         self._run_dir = run_dir
-        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live = Live(console=wrapping(console), auto_refresh=False, transient=False)
         self._live.start()
 
     def show(self, view: View) -> None:
         """Draws the view."""
-        self._live.update(draw(view, evals_of(self._run_dir)), refresh=True)
+        step_s = step_seconds(last_steps(self._run_dir, PACE_STEPS))
+        self._live.update(draw(view, evals_of(self._run_dir), step_s), refresh=True)
 
     def close(self) -> None:
         """Stops drawing; the last table stays on the screen."""
@@ -102,9 +131,9 @@ _OLD_SHARE, _NO_ANSWERS = 0.05, 0.5
 """Less is not worth a word."""
 
 
-def step_line(row: Mapping[str, JsonValue]) -> str:
-    """Formats the metrics of one step as a line."""
-    parts = [f"step {row['step']}"]
+def step_line(row: Mapping[str, JsonValue], status: RunStatus | None = None) -> str:
+    """Formats the metrics of one step as a line; `status`: of its run, which knows how many steps there are."""
+    parts = [f"step {row['step']}" + (f"/{status.max_steps}" if status else "")]
     numbers = {key: number for key, value in row.items() if (number := number_of(value)) is not None}
     for name, key, form in _STEP_PARTS:
         parts += [f"{name} {text}"] if (text := _shown(numbers, key, form)) else []
@@ -145,15 +174,24 @@ def eval_line(row: Mapping[str, JsonValue]) -> str:
     return f"held-out accuracy {accuracy:.1%} at version {row['version']} ({prompts})"
 
 
-def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType:
-    """Draws the run as a table: numbers first, then what every service does or waits for, then notices."""
+def time_left(status: RunStatus, step_s: float | None) -> str:
+    """`, about 4 min left`; empty if that is not known, or the run has ended."""
+    if step_s is None or status.state != "running" or status.step >= status.max_steps:
+        return ""
+    return f", about {in_time(step_s * (status.max_steps - status.step))} left"
+
+
+def draw(view: View, evals: Sequence[Mapping[str, JsonValue]], step_s: float | None = None) -> RenderableType:
+    """Draws the run as a table: numbers first, then what every service does or waits for, then notices.
+
+    `step_s`: seconds that a step takes, if that is known.
+    """
     status = view.status
     metrics = status.trainer.metrics if status else {}
     now = status.now if status else time.time()
-    head = Table.grid(padding=(0, 2))
     accuracies = [_number(row.get("accuracy"), ".1%") for row in (evals[0], evals[-1])] if evals else ["-"]
-    head.add_row(
-        f"step {status.step}/{status.max_steps}" if status else "step 0/?",
+    head = (
+        f"step {status.step}/{status.max_steps}{time_left(status, step_s)}" if status else "step 0/?",
         "  ".join([f"reward {_number(metrics.get('reward_mean'), '.3f')}", *_components(metrics)]),
         f"held-out {' -> '.join(accuracies)}",
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
@@ -164,14 +202,16 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
         f"trainer waits for batches {_number(status.trainer.waiting_share if status else None, '.0%')}",
         f"replicas wait for prompts {_number(sum(shares) / len(shares) if shares else None, '.0%')}",
     )
+    lines = parties(status, view.services)
+    has_ended = all(line.process == MonitorState.ENDED for line in lines)
     said = [*(_in_force(status) if status else ()), *view.notices[-3:]]
     texts = [Text(status.bottleneck.text, style="bold")] if status and status.bottleneck.text else []
     return Group(
-        head,
+        Text("  ".join(head)),
         dials,
         *_speed(metrics),
         *texts,
-        _table(parties(status, view.services), now),
+        *([] if has_ended else [_table(lines, now)]),
         *(Text(line, style="dim") for line in (episode_waits(status, now) if status else ())),
         *(Text(line, style="yellow") for line in said),
     )
@@ -201,7 +241,7 @@ def _speed(metrics: Metrics) -> list[Text]:
 def show_table(console: Console, table: RenderableType) -> None:
     """Prints a table as wide as the terminal; elsewhere as wide as needed, so that nothing is cut off."""
     if console.is_terminal:
-        console.print(table)
+        wrapping(console).print(table)
         return
     wide = console.options.update(max_width=_WIDEST)
     width = max(console.width, Measurement.get(console, wide, table).maximum)

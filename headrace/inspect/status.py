@@ -7,11 +7,12 @@ from pathlib import Path
 from pydantic import JsonValue
 from rich.console import Console
 
+from headrace.inspect.pace import PACE_STEPS, step_seconds
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
-from headrace.operate.client import AccessRefusedError, OrchestratorClient, find_client, read_token_file
+from headrace.operate.client import AccessRefusedError, OrchestratorClient, check_run_dir, find_client, read_token_file
 from headrace.operate.scale import the_live_run
-from headrace.supervisor.lock import supervisor_pid
+from headrace.supervisor.lock import in_preparation, supervisor_pid
 from headrace.supervisor.supervisor import View
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
@@ -38,6 +39,8 @@ class RunLook:
     url: str = ""
     supervisor: int | None = None
     """Process id; None if none runs here."""
+    preparing: str = ""
+    """What its start does before there is a config, in words."""
     services: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """Service -> its pid file, while the supervisor runs."""
     orchestrator: RunStatus | None
@@ -46,6 +49,8 @@ class RunLook:
     metrics: Record
     """Numbers of the last step."""
     evals: Sequence[Record]
+    step_s: float | None = None
+    """Seconds that a step takes, from the files; None if that is not known."""
     receipt: Receipt | None = None
     """The newest of the run directory; None behind a URL."""
     refused: str = ""
@@ -82,26 +87,29 @@ def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
     `token_file`: of the token that is used where the directory's own cannot be read. Raises ConfigError if the folder
     is not a run directory, or the orchestrator is of another version of Headrace.
     """
-    if not RunPaths(run_dir).run_toml.is_file():
-        raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
+    preparing = in_preparation(run_dir)
+    if not preparing:
+        check_run_dir(run_dir)
     pid = supervisor_pid(run_dir)
     services = {
         path.stem: found for path in sorted(RunPaths(run_dir).processes.glob("*.json")) if (found := read_object(path))
     }
     services.pop("supervisor", None)
     port = services.get("orchestrator", {}).get("http_port")
-    rows = last_steps(run_dir, 1)
+    rows = last_steps(run_dir, PACE_STEPS)
     status, refused = None, ""
     if pid and isinstance(port, int) and port:
         status, refused = _ask(port, run_dir, token_file)
     return RunLook(
         run_dir=str(run_dir),
         supervisor=pid,
+        preparing=preparing,
         services=services if pid else {},
         orchestrator=status,
         steps=int(number_of(rows[-1]["step"]) or 0) if rows else 0,
         metrics=rows[-1] if rows else {},
         evals=evals_of(run_dir),
+        step_s=step_seconds(rows),
         receipt=last_receipt(run_dir),
         refused=refused,
     )
@@ -143,10 +151,11 @@ def _status(client: OrchestratorClient) -> RunStatus:
 def show_status(shown: RunLook, console: Console) -> None:
     """Prints the status for the user."""
     if shown.orchestrator:
-        show_table(console, draw(view_of(shown), shown.evals))
+        show_table(console, draw(view_of(shown), shown.evals, shown.step_s))
         _show_receipt(shown.receipt, console)
         return
     doing = "running" if shown.steps and "trainer" in shown.services else "starting"
+    doing = shown.preparing or doing
     state = f"{doing} (pid {shown.supervisor})" if shown.supervisor else _not_running(shown.run_dir)
     console.print(f"{shown.run_dir}: {state}, {shown.steps} steps done", markup=False)
     for one in unreachable(Path(shown.run_dir)) if shown.supervisor else ():

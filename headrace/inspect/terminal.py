@@ -1,5 +1,6 @@
 """Prints text of models, users' code and files without what a terminal would obey: control sequences are shown."""
 
+import copy
 import re
 from collections.abc import Iterable
 
@@ -12,6 +13,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def printable(text: str) -> str:
     r"""The text with each control character of C0 (but tab and newline) and C1 as `\x1b`. Pure."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def wrapping(console: Console) -> Console:
+    """The same console for tables: long cells are wrapped, where lines of text are left to the terminal to wrap."""
+    found = copy.copy(console)
+    found.soft_wrap = False
+    return found
 
 
 class SafeConsole(Console):

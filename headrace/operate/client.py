@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from headrace.operate.scale import the_live_run
-from headrace.supervisor.lock import supervisor_pid
+from headrace.supervisor.lock import in_preparation, supervisor_pid
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
 from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of
@@ -27,6 +27,10 @@ _DENIED = {401, 403}
 
 class AccessRefusedError(ConfigError):
     """The orchestrator answers, and does not accept the token."""
+
+
+class StartingError(ConfigError):
+    """A run is alive, and its orchestrator does not serve yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +125,24 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
 
 def is_alive(run_dir: Path) -> bool:
     """Whether a supervisor on this machine runs it. Raises ConfigError if the folder is not a run directory."""
-    if not RunPaths(run_dir).run_toml.is_file():
-        raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
+    if not in_preparation(run_dir):
+        check_run_dir(run_dir)
     return supervisor_pid(run_dir) is not None
 
 
+def check_run_dir(run_dir: Path) -> None:
+    """Raises ConfigError if the folder is not a run directory."""
+    if not RunPaths(run_dir).run_toml.is_file():
+        raise ConfigError(f"{run_dir} is not a run directory (it has no config/run.toml)")
+
+
 def http_port(run_dir: Path) -> int:
-    """The port of a live run's orchestrator. Raises ConfigError while it is just starting."""
+    """The port of a live run's orchestrator. Raises StartingError while it is just starting."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         if port := int(json.loads(read_regular_text(RunPaths(run_dir).process("orchestrator")))["http_port"]):
             return port
-    raise ConfigError(f"the run in {run_dir} is just starting; try again in a moment")
+    doing = in_preparation(run_dir) or "just starting"
+    raise StartingError(f"the run in {run_dir} is {doing}; try again in a moment")
 
 
 def read_token_file(path: Path | None) -> str:

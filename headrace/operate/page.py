@@ -12,16 +12,19 @@ from pathlib import Path
 
 import httpx
 
-from headrace.operate.client import http_port, is_alive
+from headrace.config.toml import kept_tables
+from headrace.operate.client import StartingError, http_port, is_alive
 from headrace.run.child import last_words
 from headrace.run.execute import Output
-from headrace.supervisor.once import ChildFailedError, child, child_environment
+from headrace.supervisor.lock import in_preparation
+from headrace.supervisor.once import ChildFailedError, Patience, child, child_environment
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import TOKEN_BYTES, token_of
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
 from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
 
 _READY_S = 60.0
 _STOP_S = 15.0
@@ -29,8 +32,23 @@ _POLL_S = 0.1
 
 
 def live_address(run_dir: Path) -> str | None:
-    """Address of a live run's orchestrator; None if the run is not live. Raises ConfigError if it is just starting."""
-    return f"http://127.0.0.1:{http_port(run_dir)}" if is_alive(run_dir) else None
+    """Address of a live run's orchestrator, once it serves; None if the run is not live, or has no orchestrator.
+
+    Raises ConfigError if it is not a run directory.
+    """
+    patience = Patience("the link of the run", lambda: in_preparation(run_dir) or "the run is starting")
+    while is_alive(run_dir) and not _is_offline(run_dir):
+        with contextlib.suppress(StartingError):
+            return f"http://127.0.0.1:{http_port(run_dir)}"
+        patience.look()
+        time.sleep(_POLL_S)
+    return None
+
+
+def _is_offline(run_dir: Path) -> bool:
+    """Whether the run is known to be of a stage without an orchestrator."""
+    file = RunPaths(run_dir).run_toml
+    return file.is_file() and (kept_tables(run_dir).get("run") or {}).get("stage", "rl") != "rl"
 
 
 def link_of(page: str, token: str) -> str:

@@ -3,11 +3,11 @@
 import json
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
+from headrace.supervisor.once import ChildFailedError, Patience, child_environment, python, run_once
 from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
@@ -21,10 +21,12 @@ def run_child(
     environment: Mapping[str, str],
     timeout_s: float,
     log: Path | None = None,
+    progress: Callable[[], str] | None = None,
 ) -> dict[str, Any]:
     """Runs it to its end and returns the JSON object on the last line of its stdout; an empty one with a `log`.
 
-    Raises ConfigError with its message if it refuses its settings; ChildFailedError and WaitTimeoutError name the log.
+    A long wait is reported on stderr, with `progress` in words. Raises ConfigError with its message if it refuses its
+    settings; ChildFailedError and WaitTimeoutError name the log.
     """
     env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
@@ -32,7 +34,8 @@ def run_child(
         config.write_text(settings.model_dump_json(), encoding="utf-8")
         argv = python(module, *arguments, "--config", str(config))
         try:
-            printed = run_once(what, argv, env=env, log=log, timeout_s=timeout_s)
+            patience = Patience(what, progress)
+            printed = run_once(what, argv, env=env, log=log, timeout_s=timeout_s, patience=patience)
         except ChildFailedError as error:
             words = log.read_text(encoding="utf-8", errors="replace") if log else error.message
             if error.status == REFUSED:

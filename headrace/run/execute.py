@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -123,7 +124,7 @@ def begin_screen(run_dir: Path, port: int, output: Output) -> Screen:
 
     Without the token: what this command prints may be kept.
     """
-    link = f"`headrace dashboard {run_dir}` prints the link with its token"
+    link = f"`headrace dashboard {shlex.quote(str(run_dir))}` prints the link with its token"
     address = f"dashboard: http://127.0.0.1:{port}/ as long as the run lives ({link})"
     if not output.console.is_terminal:
         return Lines(run_dir, output.say, started=address)
@@ -161,7 +162,7 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
     if outcome.state == "finished":
         output.say(f"finished: {summary.steps} steps, {summary.rollouts} rollouts in {seconds:.1f} s")
     elif outcome.state == "stopped":
-        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} continues")
+        output.say(f"stopped after {summary.steps} steps; to continue: {resuming(run_dir)}")
     else:
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
         if ".log" not in outcome.reason and not outcome.disk_refused:
@@ -175,6 +176,11 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
     if output.json:
         output.result(replace(summary, receipt=receipt).as_json())
     return exit_status(outcome)
+
+
+def resuming(run_dir: Path) -> str:
+    """The command that resumes a run, of any stage and the demo too."""
+    return f"headrace train --resume --run-dir {shlex.quote(str(run_dir))}"
 
 
 def exit_status(outcome: RunOutcome) -> int:

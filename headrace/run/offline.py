@@ -18,7 +18,7 @@ from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible
 from headrace.inspect.screen import Lines
 from headrace.model.made_model import make_model_of
-from headrace.run.execute import Output, exit_status
+from headrace.run.execute import Output, exit_status, resuming
 from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
 from headrace.run.preload import begin_fork_server
@@ -186,7 +186,7 @@ def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, sec
         output.say(f"finished: {summary.steps} steps of {stage} in {seconds:.1f} s")
         output.say(f"model: {summary.export}")
     elif outcome.state == "stopped":
-        output.say(f"stopped after {summary.steps} steps; the same command with --resume --run-dir {run_dir} continues")
+        output.say(f"stopped after {summary.steps} steps; to continue: {resuming(run_dir)}")
     else:
         output.say(f"failed after {summary.steps} steps: {outcome.reason}")
     output.say(f"run directory: {run_dir}")

@@ -52,9 +52,12 @@ class RunLock:
             return False
 
     def record(self, **more: str) -> None:
-        """Writes the holder's pid, and `more` about it, to the file for other processes."""
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps({"pid": os.getpid(), **more}).encode() + b"\n", 0)
+        """Writes the holder's pid, and `more` about it, to the file for other processes.
+
+        One write over all that was there: another process never finds the file empty.
+        """
+        text = json.dumps({"pid": os.getpid(), **more}).encode() + b"\n"
+        os.pwrite(self._file, text.ljust(os.fstat(self._file).st_size), 0)
 
     def release(self) -> None:
         """Releases the lock; the file stays, empty. Does nothing if it is released."""
@@ -73,24 +76,30 @@ class RunWatch:
 
     def __init__(self, run_dir: Path) -> None:
         self._path = RunPaths(run_dir).supervisor
-        self._was_there, self._absent = False, 0
+        self._was_there = False
         self.ended()
 
     def ended(self) -> bool:
-        """Whether the file was empty at two calls in a row: it is empty for a moment when its holder rewrites it."""
+        """Whether the file was held at an earlier call, and is empty."""
         try:
             held = bool(self._path.read_bytes())
         except OSError:
             held = False
         self._was_there = self._was_there or held
-        self._absent = 0 if held else self._absent + 1
-        return self._was_there and self._absent > 1
+        return self._was_there and not held
 
 
 def supervisor_pid(run_dir: Path) -> int | None:
     """Pid of the live supervisor of a run directory, if there is one."""
     owner = supervisor(run_dir).get("pid")
     return owner if isinstance(owner, int) else None
+
+
+def in_preparation(run_dir: Path) -> str:
+    """What a start does in a folder that has no config yet, in words; empty where none is at work, or it has one."""
+    if RunPaths(run_dir).run_toml.is_file() or not (found := supervisor(run_dir)):
+        return ""
+    return f"being prepared: {found.get('doing', 'its files are made')}"
 
 
 def supervisor(run_dir: Path) -> dict[str, JsonValue]:

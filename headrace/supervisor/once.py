@@ -21,7 +21,7 @@ from headrace.wire.process.lifecycle import die_with_parent
 
 FIRST_S = 5.0
 """A wait that ends sooner is silent."""
-EVERY_S = 30.0
+EVERY_S = 10.0
 
 
 class ChildFailedError(HeadraceError):

@@ -149,7 +149,7 @@ def test_every_inspection_command_works_on_a_live_run(run: TinyRun) -> None:
         [number for number, line in enumerate(begun) if line.startswith(words)]
         for words in ("starting: ", f"dashboard: {url}/")
     )
-    step = next(number for number, line in enumerate(begun) if line.startswith("step 1 "))
+    step = next(number for number, line in enumerate(begun) if line.startswith("step 1/"))
     assert len(address) == 1 and max(starting) < address[0] < step, begun[: step + 1]
     printed = log.read_text().splitlines()
     assert len(printed) > 3 and any("waits for" in line for line in printed), printed

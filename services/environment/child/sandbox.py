@@ -8,7 +8,6 @@ are not passed on, and yet a process of the same user can read those of its serv
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 import headrace
 from headrace.services.environment.child.config import ChildConfig
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.bubblewrap import find_bubblewrap
 from headrace.wire.process.environment import inherited
 from headrace.wire.telemetry.logs import get_logger
 
@@ -110,18 +110,18 @@ class ChildSandbox:
 
 def find_sandbox(config: ChildConfig) -> ChildSandbox:
     """What a child of this config is started in. Raises ConfigError if it needs a sandbox that is missing."""
-    found = shutil.which("bwrap") if config.sandbox else None
-    if found is None and config.only_sandboxed:
+    found = find_bubblewrap() if config.sandbox else ""
+    if not found and config.only_sandboxed:
         raise ConfigError(
             "environment.command is run in bubblewrap alone, and there is no `bwrap`: install it (apt-get install "
             f"bubblewrap). {NEEDS}"
         )
-    if found is None and not config.network:
+    if not found and not config.network:
         raise ConfigError(
             "environments are kept from the network by bubblewrap, and there is no `bwrap`: install it "
             "(apt-get install bubblewrap), or set environment.network = true"
         )
-    if found is None:
+    if not found:
         _warn_once()
     else:
         absent = [folder for folder in config.folders if not folder.is_dir()]
@@ -130,7 +130,7 @@ def find_sandbox(config: ChildConfig) -> ChildSandbox:
         # Asked once, and here, where nothing else waits for the answer.
         _help(found)
         _mounts_proc(found)
-    return ChildSandbox(config, found or "")
+    return ChildSandbox(config, found)
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import astuple
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from headrace.services.reward.sandbox.inside.confine import Limits
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.bubblewrap import find_bubblewrap
 
 INSIDE = Path(__file__).parent / "inside"
 HOST_UID = 64000
@@ -38,10 +38,9 @@ WAYS_OUT = (
 
 def find() -> str:
     """The path of bubblewrap; raises ConfigError saying what to install."""
-    path = shutil.which("bwrap", path="/usr/bin:/usr/local/bin:/bin")
-    if path is None:
+    if not (path := find_bubblewrap()):
         raise ConfigError(f"there is no sandbox: bwrap is not installed. {WAYS_OUT}")
-    return os.path.realpath(path)
+    return path
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from functools import cache
 from types import MappingProxyType
 
 from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
+from headrace.wire.config.nearest import nearest_first
 
 _NOT_RECIPES = ("recipe", "corrections")
 
@@ -29,5 +30,5 @@ def recipes() -> Mapping[str, AlgorithmRecipe]:
 def find_recipe(name: str) -> AlgorithmRecipe:
     """The recipe `name`; raises ValueError naming all there are."""
     if name not in recipes():
-        raise ValueError(f"algorithm {name!r} is not one of {', '.join(recipes())}")
+        raise ValueError(f"algorithm {name!r} is not one of {', '.join(nearest_first(name, recipes()))}")
     return recipes()[name]

@@ -108,7 +108,16 @@ def test_an_unknown_key_is_refused_with_line_and_nearest_key(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[run]\nmax_steps = "5"\n', 'run.toml:4: [run] max_steps = "5": input should be a valid integer'),
+        ('[run]\nmax_steps = "5"\n', 'run.toml:4: [run] max_steps = "5": input should be a valid integer: write it w'),
+        (
+            "[run]\nlearning_rate = 1\n",
+            'run.toml:4: [run] unknown key "learning_rate"; it belongs in [critic], [discriminator] or [trainer]',
+        ),
+        (
+            "[run]\nmax_token = 1\n",
+            'run.toml:4: [run] unknown key "max_token"; did you mean [rollout.sampling] max_tokens',
+        ),
+        ("[training]\n", "run.toml:3: unknown table [training]; did you mean [tracing] or [trainer]?"),
         ("[run]\nseed = true\n", "run.toml:4: [run] seed = true: input should be a valid integer"),
         ("[run]\nmax_steps = 0\n", "run.toml:4: [run] max_steps = 0: input should be greater than or equal to 1"),
         ("[run]\nid = 'A b'\n", "run.toml:3: [run] run id 'A b' must be 1 to 63 of"),

@@ -50,8 +50,17 @@ def test_the_needs_of_a_config_are_derived_from_it(tmp_path: Path) -> None:
     asked = wants(tmp_path, gpus + '[[reward.scorers]]\nname = "math"\n')
     assert (asked.cuda, asked.gpus, asked.sglang) == (True, 1 + 2 * 2, True)
     stage = wants(tmp_path, gpus.replace("[run]", '[run]\nstage = "sft"'))
-    assert (stage.gpus, stage.sglang, stage.broker, stage.sandbox) == (1, False, False, False)
+    assert (stage.gpus, stage.sglang, stage.broker, stage.sandbox) == (1, False, False, ())
     assert network.broker(stage, {}).level is Level.NOTE
+
+
+def test_a_missing_bubblewrap_is_told_with_what_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, tools = '[[reward.scorers]]\nname = "math"\n', '[environment]\ntools = ["m:f"]\n'
+    monkeypatch.setattr(software, "find_bubblewrap", lambda: "")
+    monkeypatch.setattr(software, "ask_child", lambda *_: {"error": "there is no bwrap. Install it"})
+    needed = bad(software.sandbox(wants(tmp_path, scorer + tools), {}))
+    assert needed == "there is no bwrap (environments without the network need it)"
+    assert "nothing of this config needs it" in bad(software.sandbox(wants(tmp_path, scorer), {}), Level.WARN)
 
 
 def test_the_doctor_reports_a_config_that_no_machine_can_run(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Looking at a run: by its orchestrator's address, or by its directory with the right token."""
 
 import json
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.status import status
-from headrace.cli.watch import line_of
+from headrace.cli.watch import end_of, line_of
 from headrace.inspect.status import look, look_where
+from headrace.operate.page import live_address
 from headrace.supervisor.lock import RunLock
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import make_tokens, token_of
@@ -71,6 +74,27 @@ def test_exactly_one_place_must_be_given(tmp_path: Path, monkeypatch: pytest.Mon
         look_where(tmp_path, "http://127.0.0.1:1")
     with pytest.raises(ConfigError, match="is not a run directory"):
         look_where(tmp_path, "")
+
+
+def test_a_run_is_known_before_it_has_a_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RunLock(tmp_path)
+    lock.record(doing="the supervised stage, step 40 of at most 400", more="x" * 100)
+    lock.record(doing="the supervised stage, step 50 of at most 400")
+    said = "being prepared: the supervised stage, step 50 of at most 400"
+    status(tmp_path)
+    assert f"{tmp_path}: {said} (pid {os.getpid()}), 0 steps done" in capsys.readouterr().out.replace("\n", "")
+    assert line_of(look(tmp_path), 0.0).endswith(said) and end_of(look(tmp_path)) is None
+
+    def begin(_seconds: float) -> None:
+        (tmp_path / "config").mkdir()
+        (tmp_path / "config" / "run.toml").write_text("[run]\n")
+        (tmp_path / "run" / "orchestrator.json").write_text('{"http_port": 4321}')
+
+    monkeypatch.setattr(time, "sleep", begin)
+    assert live_address(tmp_path) == "http://127.0.0.1:4321"
+    lock.release()
 
 
 def test_without_a_place_the_only_live_run_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

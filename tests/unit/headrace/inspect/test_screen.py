@@ -1,10 +1,16 @@
 """What a person sees: the live table names everything that waits, and lines come once a step."""
 
+import io
 import json
+import time
 from pathlib import Path
 
+import pytest
+
 from headrace.inspect.results import StepTail, summarize
-from headrace.inspect.screen import Lines, step_line
+from headrace.inspect.screen import Lines, LiveTable, step_line
+from headrace.inspect.terminal import SafeConsole
+from headrace.run.execute import Output
 from headrace.supervisor.supervisor import View
 from headrace.wire.rundir.events import EventLog
 from tests.status import run_status
@@ -63,8 +69,8 @@ def test_lines_come_once_a_step_and_only_when_whole(tmp_path: Path) -> None:
     (tmp_path / "evals.jsonl").write_text('{"version": 2, "accuracy": 0.5, "prompts": 10, "missing": 1}\n')
     lines.show(View(run_status(**STATUS), SERVICES, ("rollout-0 died",)))
     assert said == [
-        "step 1  reward 0.250",
-        "step 2  reward 0.500",
+        "step 1/10  reward 0.250",
+        "step 2/10  reward 0.500",
         "rollout-0 died",
         "held-out accuracy 50.0% at version 2 (10 prompts, 1 missing)",
     ]
@@ -115,3 +121,37 @@ def test_a_line_has_the_first_components_of_a_reward_that_has_several():
     assert step_line(row) == "step 1  reward 0.500"
     several = row | {f"rewards/{name}/mean": 1.0 for name in "bcd"}
     assert step_line(several) == "step 1  reward 0.500  a 0.250  b 1.000  c 1.000"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_live_table_has_the_whole_advice_and_the_time_left(tmp_path: Path, width: int) -> None:
+    rows = [{"step": step, "t": 1000.0 + 30 * step + (600 if step > 2 else 0)} for step in (1, 2, 3, 4)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    advice = " ".join(f"word{number}" for number in range(40))
+    file = io.StringIO()
+    console = SafeConsole(file=file, force_terminal=True, width=width, height=60, soft_wrap=True, highlight=False)
+    table = LiveTable(tmp_path, Output(console, json=False).console)
+    table.show(View(run_status(**STATUS, bottleneck={"text": advice}), SERVICES, ()))
+    table.close()
+    shown = file.getvalue()
+    assert [word for word in advice.split() if word not in shown] == []
+    assert "step 3/10, about 4 min left" in shown, "a pause between two steps is not their pace"
+
+
+def test_lines_tell_what_goes_on_where_nothing_else_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    lines = Lines(tmp_path, said.append)
+
+    def after(seconds: float, **changes: object) -> list[str]:
+        nonlocal now
+        now += seconds
+        said.clear()
+        lines.show(View(run_status(**STATUS | changes), SERVICES, ()))
+        return list(said)
+
+    assert after(9.9) == [] and after(0.2) == ["trainer: waits for a batch from reward"]
+    assert after(11.0) == [], "a long step is not told about six times a minute"
+    counted = "evaluation of version 3: 5 of 10 prompts"
+    assert after(0.1, evaluating=counted) == [counted] and after(11.0, evaluating=counted) == [counted]
