@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deploy.grafana import generate as grafana
 from headrace.reference import algorithm_docs, config_docs, metric_docs, openapi
-from headrace.wire.rundir.metric_table import FAMILIES, METRICS
+from headrace.wire.telemetry.metric_table import FAMILIES, METRICS
 
 ROOT = Path(__file__).parent
 Files = Iterator[tuple[Path, str]]

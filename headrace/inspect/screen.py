@@ -25,10 +25,10 @@ from headrace.supervisor.process_monitor import MonitorState
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
-from headrace.wire.rundir.components import component_means
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED, last_steps
+from headrace.wire.telemetry.reward_components import component_means
 
 _WIDEST = 1000
 QUIET_S = 10.0

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import atomic, parquet
-from headrace.wire.rundir.components import components_of, token_total, total
 from headrace.wire.rundir.episode_column import episode_text
 from headrace.wire.rundir.layout import rollout_file
+from headrace.wire.telemetry.reward_components import components_of, token_total, total
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from headrace.services.reward.rubric.scorer_slot import Judged, ScorerSlot
 from headrace.services.reward.scorer import Sample, Verdict
 from headrace.services.reward.settings import CombinationTable, ScorerTable
 from headrace.wire.errors import ConfigError
-from headrace.wire.rundir.components import ADDED
+from headrace.wire.telemetry.reward_components import ADDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from headrace.services.trainer.durability.staleness import (
     statistics,
 )
 from headrace.wire.contracts import Rollout, Score, ScoredGroup, Segment
-from headrace.wire.rundir.components import RewardRow, batch_numbers, components_of, token_total
+from headrace.wire.telemetry.reward_components import RewardRow, batch_numbers, components_of, token_total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.step.batch import MicroBatch, StepBatch, step_scores
 from headrace.services.trainer.step.forward import score_tokens, starts_of, sweep
 from headrace.services.trainer.step.inputs import StepConfig, StepContext
-from headrace.wire.rundir.components import KL, OVERLONG
+from headrace.wire.telemetry.reward_components import KL, OVERLONG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@ from math import isnan
 from prometheus_client import REGISTRY
 
 from headrace.services.trainer import metrics
-from headrace.wire.rundir.components import MOST_NAMES
+from headrace.wire.telemetry.reward_components import MOST_NAMES
 
 
 def shown(name: str) -> float | None:

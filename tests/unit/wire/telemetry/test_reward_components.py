@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.services.reward.rubric.combine import MemberValue, combine, member_weights
 from headrace.services.reward.settings import CombinationTable
 from headrace.wire.contracts.scores import Score
-from headrace.wire.rundir.components import (
+from headrace.wire.telemetry.reward_components import (
     MOST_NAMES,
     MOST_PAIRS,
     RewardRow,
