@@ -49,6 +49,9 @@ MESSAGES = {
         ),
         body=builders.prompt(),
     ),
+    "evaluated": Message(
+        header=builders.header(11, purpose=Purpose.EVAL), body=replace(builders.prompt(), task="exact")
+    ),
     "tombstone": Message(
         header=builders.header(6), body=Tombstone(reason=DropReason.POISON, detail="why", service="reward")
     ),
