@@ -172,7 +172,9 @@ async def test_killed_at_any_statement_of_an_issue_it_goes_on_as_if_it_had_not_b
 
 async def test_what_cannot_be_issued_again_is_refused_with_the_reason(house: House) -> None:
     await house.issue()
-    house.broker.put(StreamName.DEAD, encode(eval_prompt(house.settings, ROWS[0], prompt=0, version=3)))
+    house.broker.put(
+        StreamName.DEAD, encode(eval_prompt(house.settings, house.settings.eval[0], ROWS[0], prompt=0, version=3))
+    )
     house.broker.put(StreamName.DEAD, b"nobody can read this")
     trained = await house.bury(1)
     house.store = Store(house.path / "other.sqlite")

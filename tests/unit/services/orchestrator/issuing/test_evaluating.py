@@ -21,7 +21,7 @@ def operation() -> tuple[float, float]:
 
 def begin(it: Office) -> Evaluation:
     evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
-    evaluation.start(0)
+    evaluation.start(0, 5)
     return evaluation
 
 
@@ -29,7 +29,7 @@ async def under_way(it: Office, since: float) -> None:
     while len(await it.issued()) < len(ROWS):
         await asyncio.sleep(0.01)
     active, until = operation()
-    deadline_s = it.settings.eval.deadline_s
+    deadline_s = it.settings.eval[0].deadline_s
     assert active == 1 and since + deadline_s <= until <= time.time() + deadline_s
 
 
@@ -47,7 +47,7 @@ async def test_an_error_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         def fails(version: int) -> None:
             raise OSError("the database is gone")
 
-        monkeypatch.setattr(it.store, "eval_results", fails)
+        monkeypatch.setattr(it.store, "evaluated_prompts", fails)
         await evaluation.finished()
         assert over(since) and not evaluation.running and not evaluation.waiting_for
         assert evaluation._task is not None

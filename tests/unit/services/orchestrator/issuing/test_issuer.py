@@ -68,7 +68,7 @@ class Office:
             run=RunTable(id="test", seed=1, max_steps=5, max_staleness=staleness),
             batch=BatchTable(groups=3, group_size=2),
             run_dir=path,
-            eval=EvalTable(deadline_s=60),
+            eval=(EvalTable(deadline_s=60),),
         )
         self.broker = MemoryBroker()
         self.teller = FateTeller()
@@ -250,14 +250,14 @@ async def test_an_evaluation_ends_with_its_last_prompt_and_is_written_down(tmp_p
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
         assert evaluation.due(0, 5) and not evaluation.due(1, 5)
-        evaluation.start(0)
+        evaluation.start(0, 5)
         while len(await it.issued()) < 5:
             await _turn()
         for position, message in enumerate(await it.issued()):
             assert message.header.purpose is Purpose.EVAL
             await evaluation._take(evaluated(message, float(position < 2)))
         await evaluation.finished()
-        assert [result.accuracy for result in evaluation.results] == [0.4]
+        assert [row["accuracy"] for row in evaluation.results] == [0.4]
         again = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
         assert again.results == evaluation.results
         assert not again.due(0, 5)
@@ -270,7 +270,7 @@ async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missi
     monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
-        evaluation.start(0)
+        evaluation.start(0, 5)
         while len(await it.issued()) < 5:
             await _turn()
         first, second, *_ = await it.issued()
@@ -282,8 +282,8 @@ async def test_an_evaluation_is_closed_by_its_deadline_and_reports_what_is_missi
         assert evaluation.running
         clock[0] += 2.0
         await evaluation.finished()
-        (result,) = evaluation.results
-        assert (result.prompts, result.missing, result.accuracy) == (1, 4, 1.0)
+        (row,) = evaluation.results
+        assert (row["prompts"], row["missing"], row["accuracy"]) == (1, 4, 1.0)
 
 
 async def _turn() -> None:
@@ -337,18 +337,47 @@ async def test_an_answer_of_another_version_is_no_result(tmp_path: Path) -> None
         header = Header(run_id="test", purpose=Purpose.EVAL, group_index=0, group_id=eval_group_id("test", 4, 0))
         body = builders.scored(0, size=1, version=5)
         await evaluation._take(Message(header=header, body=body))
-        assert it.store.eval_results(4) == {0: (0, 0, 0)}
+        assert it.store.evaluated(4) == {0: b""}
 
 
-async def test_an_answer_that_nobody_could_score_is_told_as_such(tmp_path: Path) -> None:
+async def test_sets_are_evaluated_when_each_is_due_and_a_restart_loses_no_answer(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
-        evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
-        for prompt in range(2):
-            header = Header(
-                run_id="test", purpose=Purpose.EVAL, group_index=prompt, group_id=eval_group_id("test", 4, prompt)
-            )
-            body = builders.scored(0, size=2, version=4)
-            lost = (body.scores[0], replace(body.scores[1], value=None, reason="the judge hung"))
-            tombstone = Tombstone(reason=DropReason.ABSTAINED)
-            await evaluation._take(Message(header=header, body=tombstone if prompt else replace(body, scores=lost)))
-        assert it.store.eval_results(4) == {0: (0, 1, 1), 1: (0, 0, it.settings.eval.k)}
+        often = EvalTable(name="often", every=2, k=3, greedy=False, top_p=0.5, max_tokens=7, task="exact")
+        sets = (often, EvalTable(name="late", first=False, prompts=1))
+        it.settings = it.settings.model_copy(update={"eval": sets})
+        rows = [replace(row, set=name) for name in ("often", "late") for row in ROWS[:2]]
+
+        def made() -> Evaluation:
+            return Evaluation(it.settings, rows, it.store, it.broker, it.prompts)
+
+        evaluation = made()
+        assert [version for version in range(6) if evaluation.due(version, 5)] == [0, 2, 4, 5]
+        evaluation.start(5, 5)
+        while len(await it.issued()) < 3:
+            await _turn()
+        messages = await it.issued()
+        assert [(one.header.group_index, one.body.group_size, one.body.task) for one in messages] == [
+            (0, 3, "exact"), (1, 3, "exact"), (2, 1, ""),
+        ]  # fmt: skip
+        sampling = messages[0].body.sampling
+        assert (sampling.top_p, sampling.max_tokens, sampling.greedy) == (0.5, 7, False)
+        for message in messages[:2]:
+            await evaluation._take(answer(message, size=3))
+        assert evaluation._task is not None
+        evaluation._task.cancel()
+        evaluation = made()
+        evaluation.start(5, 5)
+        lost = Tombstone(reason=DropReason.ABSTAINED)
+        await evaluation._take(Message(header=messages[2].header, body=lost))
+        await evaluation.finished()
+        (row,) = evaluation.results
+        assert (row["often/prompts"], row["often/missing"], row["often/abstained"]) == (2, 0, 2)
+        assert (row["late/prompts"], row["late/missing"], row["late/abstained"]) == (0, 1, 1)
+        assert not it.store.evaluated(5) and len(await it.issued()) == 3
+
+
+def answer(message: Message, *, size: int) -> Message:
+    """Answers of version 5, of which the last could not be scored."""
+    body = builders.scored(message.header.group_index, size=size, version=5)
+    lost = replace(body.scores[-1], value=None, reason="the judge hung")
+    return Message(header=message.header, body=replace(body, scores=(*body.scores[:-1], lost)))
