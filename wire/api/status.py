@@ -1,4 +1,4 @@
-"""The status of a run: `/api/status`, `/api/replicas`, `/api/evals`, and gRPC `GetStatus`."""
+"""The status of a run: `/api/status`, `/api/replicas` and `/api/evals`."""
 
 from collections.abc import Mapping
 

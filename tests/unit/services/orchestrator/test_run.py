@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -87,7 +86,7 @@ async def test_a_replica_hears_which_of_its_groups_have_a_fate_and_the_trainer_w
     office: Office,
 ) -> None:
     run = run_of(office)
-    servicer = OrchestratorServicer(run, cast(Any, None), run_id="test")
+    servicer = OrchestratorServicer(run, run_id="test")
     await run.register_trainer(trainer("t1"))
     await office.issuer.issue()
     run.register_replica(pb.RegisterReplicaRequest(replica_id="rollout-1", boot_id="b", address="r:1"))
