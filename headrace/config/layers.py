@@ -110,10 +110,8 @@ def merge(layers: Iterable[Layer]) -> Layer:
             for length in range(1, len(keys)):
                 above = merged.get(keys[:length])
                 if above is not None and isinstance(above.value, list):
-                    raise ConfigError(
-                        f"{setting.origin}: {'.'.join(keys[:length])} is a list, given at {above.origin}: change it "
-                        f"there, or give the whole list as JSON"
-                    )
+                    name = ".".join(keys[:length])
+                    raise ConfigError(f"{setting.origin}: {name} is a list, given at {above.origin}: change it there")
             for other in [o for o in merged if o[: len(keys)] == keys or keys[: len(o)] == o]:
                 del merged[other]
             merged[keys] = setting

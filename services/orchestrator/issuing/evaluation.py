@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.issuing.eval_result import numbers_of, was_graded
+from headrace.services.orchestrator.issuing.eval_rollouts import write_evaluation
 from headrace.services.orchestrator.issuing.messages import eval_prompt
 from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
 from headrace.services.orchestrator.issuing.prompts import PromptRow
@@ -179,6 +180,8 @@ class Evaluation:
     def _line(self, version: int, sets: Sequence[EvalSet], entries: Mapping[int, bytes]) -> Record:
         """The line of `evals.jsonl`, of what came back; writes the evaluation's rollouts."""
         messages = {prompt: decode(entry) for prompt, entry in entries.items() if entry}
+        sets_by_prompt = {prompt: one.table.name for one in sets for prompt in one.prompts}
+        write_evaluation(self._settings.run_dir, version, messages, sets_by_prompt)
         row: Record = {VERSION: version}
         for table, prompts in ((one.table, one.prompts) for one in sets):
             results = [(self._rows[one].sample_id, _scores(messages.get(one), table.k)) for one in prompts]

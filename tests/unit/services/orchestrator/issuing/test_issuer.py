@@ -37,6 +37,7 @@ from headrace.wire.contracts import (
     eval_group_id,
 )
 from headrace.wire.peers.rpc import serve
+from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import common_pb2, trainer_pb2, trainer_pb2_grpc
@@ -374,6 +375,9 @@ async def test_sets_are_evaluated_when_each_is_due_and_a_restart_loses_no_answer
         assert (row["often/prompts"], row["often/missing"], row["often/abstained"]) == (2, 0, 2)
         assert (row["late/prompts"], row["late/missing"], row["late/abstained"]) == (0, 1, 1)
         assert not it.store.evaluated(5) and len(await it.issued()) == 3
+        kept = rollouts.read(rollouts.rollout_file(it.path / "evaluations", 5), ("set", "step", "sample_id", "reward"))
+        assert kept.num_rows == 6 and set(kept["set"].to_pylist()) == {"often"} and set(kept["step"].to_pylist()) == {5}
+        assert kept["reward"].null_count == 2 and set(kept["sample_id"].to_pylist()) == {"s0"}
 
 
 def answer(message: Message, *, size: int) -> Message:
