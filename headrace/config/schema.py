@@ -65,7 +65,7 @@ def turns_problem(config: RunFile) -> str | None:
 def _sampling_problem(config: RunFile) -> str | None:
     algorithm, critic = config.algorithm, config.critic
     held = critic.pretrain_steps + critic.warmup_steps
-    if algorithm.needs_critic and held >= config.run.max_steps:
+    if algorithm.needs_critic and held >= config.run.max_steps > 0:
         return (
             f"critic.pretrain_steps + critic.warmup_steps = {held} leave no step of run.max_steps = "
             f"{config.run.max_steps} in which the policy is trained"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.rundir import rollouts
-from tests.e2e.harness import TinyRun
+from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.warm.start import python, start
 
 pytestmark = pytest.mark.e2e
 SETS = """
@@ -61,3 +62,11 @@ def test_two_sets_are_evaluated_by_scorers_of_their_own_over_a_killed_orchestrat
         rewards = [one["reward"] for one in kept if one["set"] == "long"]
         assert len(kept) == size and sum(rewards) / len(rewards) == pytest.approx(row["long/reward_mean"])
         assert all(one["tokens"] <= 2 for one in kept if one["set"] == "hard")
+    command = python("headrace", "eval", run.run_dir, "--run-dir", tmp_path / "again", "--json")
+    with (tmp_path / "again.out").open("w") as out, (tmp_path / "again.err").open("w") as err:
+        status = start(command, out=out, err=err).wait(DEADLINE_S)
+    assert status == 0, (tmp_path / "again.err").read_text()
+    again = json.loads((tmp_path / "again.out").read_text().splitlines()[-1])
+    assert again["version"] == 0 and again["long/prompts"] == 8
+    assert again["hard/reward_mean"] == last["hard/reward_mean"] and again["hard/prompts"] == 3
+    assert not (tmp_path / "again" / "export").exists() and not (tmp_path / "again" / "metrics.jsonl").exists()
