@@ -353,6 +353,7 @@ async def test_sets_are_evaluated_when_each_is_due_and_a_restart_loses_no_answer
 
         evaluation = made()
         assert [version for version in range(6) if evaluation.due(version, 5)] == [0, 2, 4, 5]
+        assert [one.table.name for one in evaluation._due(0, 5)] == ["often"]
         evaluation.start(5, 5)
         while len(await it.issued()) < 3:
             await _turn()
