@@ -104,8 +104,10 @@ def _means(rows: Sequence[Mapping[str, object]]) -> dict[str, float]:
 def _state(run_dir: Path, steps: int) -> str:
     if supervisor_pid(run_dir):
         return "running"
-    if not steps:
+    is_told = bool(RunPaths(run_dir).event_files("orchestrator"))
+    has_ended = is_told and last_word(run_dir) == "run_ended"
+    if not steps and not has_ended:  # An evaluation alone ends without a step.
         return "prepared"
-    if RunPaths(run_dir).event_files("orchestrator"):
-        return "finished" if last_word(run_dir) == "run_ended" else "stopped"
+    if is_told:
+        return "finished" if has_ended else "stopped"
     return "finished" if RunPaths(run_dir).export.is_dir() else "stopped"
