@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
-
 from headrace.wire.api.status import RunStatus
-from headrace.wire.v1 import orchestrator_pb2 as pb
 
 REPLICA: dict[str, Any] = {
     "id": "rollout-0", "address": "host:1", "state": "serving", "version": "1.0", "proof": "", "proof_note": "",
@@ -43,14 +40,3 @@ def status_json(**changes: Any) -> dict[str, Any]:
 def run_status(**changes: Any) -> RunStatus:
     """The same as a model."""
     return RunStatus.model_validate(status_json(**changes))
-
-
-def status_from_proto(response: pb.GetStatusResponse) -> RunStatus:
-    """Inverse of `status_to_proto`, with None for what is unset. Raises ValueError if the message is not whole."""
-    fields = MessageToDict(response.status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    # The mapping omits unset fields; the model requires those without a default.
-    fields |= {"publication": fields.get("publication")}
-    fields["eval"] = [{"accuracy": None, **one} for one in fields["eval"]]
-    fields["replicas"] = [{"waiting_since": None, **one} for one in fields["replicas"]]
-    fields["run"] = {"began": None, **fields["run"]}
-    return RunStatus.model_validate(fields)

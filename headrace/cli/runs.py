@@ -19,6 +19,7 @@ from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
 from headrace.inspect.screen import show_table
 from headrace.inspect.waits import duration
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.evals import eval_in_words
 
 runs = typer.Typer(no_args_is_help=True, help="Lists and compares run directories.")
 
@@ -86,7 +87,7 @@ def _listed(found: Sequence[RunFacts]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title, right in (
         *(("run", False), ("stage", False), ("state", False), ("steps", True), ("reward", True)),
-        *(("held-out accuracy", True), ("time", True), ("began", False)),
+        *(("held-out", True), ("time", True), ("began", False)),
     ):
         table.add_column(title, no_wrap=True, justify="right" if right else "left")
     for one in found:
@@ -97,7 +98,7 @@ def _listed(found: Sequence[RunFacts]) -> Table:
             one.state,
             _steps(one),
             "-" if reward is None else f"{reward:.3f}",
-            _accuracy(one),
+            _held_out(one),
             "-" if one.seconds is None else duration(one.seconds),
             "-" if one.began is None else time.strftime("%m-%d %H:%M", time.localtime(one.began)),
         )
@@ -113,8 +114,8 @@ def _compared(found: Sequence[RunFacts], totals: Sequence[EventTotals]) -> Table
         ("state", lambda one: one.state),
         ("steps", _steps),
         ("time", lambda one: "-" if one.seconds is None else duration(one.seconds)),
-        ("held-out accuracy", _accuracy),
-        ("best accuracy", lambda one: "-" if one.eval_best is None else f"{one.eval_best:.1%}"),
+        ("held-out", _held_out),
+        ("best", lambda one: "-" if one.eval_best is None else eval_in_words(one.eval_measure, one.eval_best)),
     ]
     for title, cell in rows:
         table.add_row(title, *(cell(one) for one in found))
@@ -129,7 +130,8 @@ def _steps(one: RunFacts) -> str:
     return str(one.steps) if one.max_steps is None else f"{one.steps}/{one.max_steps}"
 
 
-def _accuracy(one: RunFacts) -> str:
+def _held_out(one: RunFacts) -> str:
     if one.eval_before is None or one.eval_after is None:
         return "-"
-    return f"{one.eval_before:.1%} -> {one.eval_after:.1%}"
+    before, after = (eval_in_words(one.eval_measure, value) for value in (one.eval_before, one.eval_after))
+    return f"{one.eval_measure} {before} -> {after}"

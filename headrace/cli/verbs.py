@@ -9,6 +9,7 @@ from headrace.cli.config import config
 from headrace.cli.dashboard import dashboard
 from headrace.cli.dead import dead
 from headrace.cli.doctor import doctor
+from headrace.cli.eval import evaluate
 from headrace.cli.explain import explain
 from headrace.cli.export import export
 from headrace.cli.generate import generate
@@ -42,5 +43,6 @@ def add_verbs(app: typer.Typer) -> None:
     app.command()(export)
     app.command()(replay)
     app.command()(generate)
+    app.command("eval", cls=DottedCommand)(evaluate)
     app.command()(score)
     app.command()(annotate)

@@ -29,6 +29,8 @@ def common_schema() -> dict[str, dict[str, Any]]:
         place = schema
         for name in key.split("."):
             place = place["properties"][name]
+            # A list of tables may be one table.
+            place = place["anyOf"][0] | place if "$ref" in place.get("anyOf", [{}])[0] else place
             place = schema["$defs"][place["$ref"].rpartition("/")[2]] | place if "$ref" in place else place
         found[key] = place
     tables: dict[str, Any] = {}

@@ -48,7 +48,9 @@ def read_file(path: Path) -> tuple[Layer, dict[tuple[str | int, ...], int]]:
         tables = tomllib.loads(text)
         lines = key_lines(text)
         layer = {
-            keys: Setting(value, f"{path}:{line_of(lines, keys) or 1}", path.resolve().parent)
+            keys: Setting(
+                value, f"{path}:{line_of(lines, keys) or line_of(lines, (*keys, 0)) or 1}", path.resolve().parent
+            )
             for keys, value in _flatten(tables, ())
         }
     except tomllib.TOMLDecodeError as error:
@@ -98,10 +100,18 @@ def read_arguments(arguments: Sequence[str]) -> Layer:
 
 
 def merge(layers: Iterable[Layer]) -> Layer:
-    """Later layers win; a value replaces a table of values below its key, and the other way round."""
+    """Later layers win; a value replaces a table of values below its key, and the other way round.
+
+    Raises ConfigError for a key below a list: which of its entries is meant?
+    """
     merged: Layer = {}
     for layer in layers:
         for keys, setting in layer.items():
+            for length in range(1, len(keys)):
+                above = merged.get(keys[:length])
+                if above is not None and isinstance(above.value, list):
+                    name = ".".join(keys[:length])
+                    raise ConfigError(f"{setting.origin}: {name} is a list, given at {above.origin}: change it there")
             for other in [o for o in merged if o[: len(keys)] == keys or keys[: len(o)] == o]:
                 del merged[other]
             merged[keys] = setting

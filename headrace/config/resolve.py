@@ -211,7 +211,7 @@ def _rooted(value: Any, keys: tuple[str, ...], layer: Layer) -> Any:
 
 def _is_path(text: str, keys: tuple[str, ...], layer: Layer) -> bool:
     """Whether a text names a file or folder: a data file, or an option of a scorer (`path`, and all in `_file`)."""
-    if keys in {("data", "path"), ("data", "eval_path")}:
+    if keys in {("data", "path"), ("data", "eval_path"), ("eval", "path")}:
         looks_like_file = text.endswith(DATA_SUFFIXES) or text.startswith((".", "/", "~"))
         return looks_like_file or _joined(layer, keys, Path(text)).exists()
     is_option = keys[0] == "reward" and keys[-2] == "options"

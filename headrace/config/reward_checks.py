@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.config.tables import RunTables
+from headrace.services.orchestrator.settings import EvalTable
 from headrace.services.reward.settings import ScorerTable
 from headrace.services.trainer.config.discriminator import reference_texts
 
@@ -24,13 +25,15 @@ class PreparedRow:
     tokens: int
     is_trained: bool
     """False: held out."""
+    set: str = ""
+    """The evaluation set of a row that is held out."""
 
 
 def reward_problem(config: RunTables) -> str | None:
     """Checks the RL stage only: the other stages score nothing."""
     if config.run.stage != "rl":
         return None
-    return _discriminator(config) or _component(config)
+    return _discriminator(config)
 
 
 def has_models(config: RunTables) -> bool:
@@ -65,7 +68,8 @@ def rows_problem(
 
 
 def _too_long(config: RunTables, row: PreparedRow, component: str, context: int | None) -> str | None:
-    completion = config.rollout.sampling.max_tokens
+    table = _eval_of(config, row)
+    completion = (table.max_tokens if table else 0) or config.rollout.sampling.max_tokens
     if context is None or row.tokens + completion <= context:
         return None
     return (
@@ -88,8 +92,14 @@ def _without_references(config: RunTables, names: Sequence[str]) -> str | None:
 
 
 def _scorers_of(config: RunTables, row: PreparedRow) -> Sequence[ScorerTable]:
-    task = config.reward.tasks.get(str(row.columns.get(config.reward.task_column, "")))
+    table = _eval_of(config, row)
+    name = (table.task if table else "") or str(row.columns.get(config.reward.task_column, ""))
+    task = config.reward.tasks.get(name)
     return config.reward.scorers if task is None else task.scorers
+
+
+def _eval_of(config: RunTables, row: PreparedRow) -> EvalTable | None:
+    return None if row.is_trained else next((one for one in config.eval if one.name == row.set), None)
 
 
 def _folder(config: RunTables, leaf: ScorerTable) -> Path:
@@ -126,13 +136,26 @@ def _discriminator(config: RunTables) -> str | None:
     return None
 
 
-def _component(config: RunTables) -> str | None:
-    """An absent component counts as an abstention, so that a wrong name would leave an evaluation without a result."""
-    wanted = config.eval.component
-    names = list(dict.fromkeys(scorer.component for scorer in _all_scorers(config)))
-    if not wanted or any(wanted == name or wanted.startswith(f"{name}.") for name in names):
-        return None
-    return f"eval.component = {wanted!r} is none of the scorers: {', '.join(names)}"
+def eval_problem(config: RunTables) -> str | None:
+    """Why the evaluation sets do not fit the other tables.
+
+    An absent component counts as an abstention, so that a wrong name would leave an evaluation without a result.
+    """
+    if config.run.stage != "rl":
+        named = any(one.name or one.has_own_rows for one in config.eval)
+        return "[[eval]] is for run.stage = 'rl': other stages evaluate what [data] holds out" if named else None
+    tasks = config.reward.tasks
+    for one in config.eval:
+        if one.task and one.task not in tasks:
+            return f"eval.task = {one.task!r} is none of [reward.tasks]: {', '.join(tasks) or 'there are none'}"
+        if one.columns is not None and not one.has_own_rows:
+            return "eval.columns is for a set with prompts of its own: give path or split, or set data.columns"
+        scorers = tasks[one.task].scorers if one.task else _all_scorers(config)
+        names = list(dict.fromkeys(scorer.component for scorer in scorers))
+        wanted = one.component
+        if wanted and not any(wanted == name or wanted.startswith(f"{name}.") for name in names):
+            return f"eval.component = {wanted!r} is none of the scorers: {', '.join(names)}"
+    return None
 
 
 def _all_scorers(config: RunTables) -> Sequence[ScorerTable]:

@@ -11,6 +11,7 @@ from headrace.config.diff import flatten
 from headrace.config.resolve import STALE_BEFORE, at_home
 from headrace.config.schema import RunFile
 from headrace.config.toml import kept_tables
+from headrace.services.orchestrator.settings import EvalTable, eval_sets
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
@@ -74,7 +75,22 @@ def check_resumable(run_dir: Path, config: RunFile, locked: Sequence[str] = LOCK
                 f"{key} was {before.get(key)!r} in {file} and is now {now.get(key)!r}: "
                 "a resumed run keeps it; start a new run in another --run-dir"
             )
+    _check_sets(old, config, file)
     _check_baselines(old, config, file)
+
+
+def _check_sets(old: dict[str, object], config: RunFile, file: Path) -> None:
+    """Raises ConfigError if the config would evaluate other prompts than those that were prepared."""
+    before, now = ([_rows_of(one) for one in sets] for sets in (eval_sets(old.get("eval", {})), config.eval))
+    if before != now:
+        raise ConfigError(
+            f"eval was {before} in {file} and is now {now}: a resumed run keeps the names, prompts and order of its "
+            "evaluation sets (every, k, scorers and sampling may change); start a new run in another --run-dir"
+        )
+
+
+def _rows_of(one: EvalTable) -> dict[str, object]:
+    return one.model_dump(include={"name", "path", "split", "columns"}, exclude_defaults=True)
 
 
 def _check_baselines(old: dict[str, object], config: RunFile, file: Path) -> None:

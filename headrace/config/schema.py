@@ -2,7 +2,7 @@
 
 from pydantic import model_validator
 
-from headrace.config.reward_checks import all_leaves, reward_problem
+from headrace.config.reward_checks import all_leaves, eval_problem, reward_problem
 from headrace.config.tables import RunTables
 from headrace.services.trainer.config.checks import critic_problem
 from headrace.services.trainer.config.stage import StageTable
@@ -19,6 +19,7 @@ class RunFile(RunTables):
             or _sampling_problem(self)
             or turns_problem(self)
             or reward_problem(self)
+            or eval_problem(self)
             or _environment_problem(self)
         )
         if reason is not None:
@@ -39,6 +40,7 @@ def turns_problem(config: RunFile) -> str | None:
     rollout, trainer = config.rollout, config.trainer
     if rollout.gpu_sharing != "turns":
         return None
+    longest = max((one.deadline_s for one in config.eval), default=0.0)
     needs = {
         "run.max_staleness = 0: nothing is generated while the trainer steps": config.run.max_staleness == 0,
         "trainer.nodes = 1: the locks of the GPUs are one machine's": trainer.nodes == 1,
@@ -52,8 +54,8 @@ def turns_problem(config: RunFile) -> str | None:
         "all weights trained with SGLang (model.lora.rank = 0): it drops its base, and only adapters would come": (
             rollout.engine != "sglang" or config.model.lora.rank == 0
         ),
-        f"trainer.turn_timeout_s above eval.deadline_s, which is {config.eval.deadline_s:g}: evaluations end first": (
-            trainer.turn_timeout_s > config.eval.deadline_s
+        f"trainer.turn_timeout_s above eval.deadline_s, which is {longest:g}: evaluations end first": (
+            trainer.turn_timeout_s > longest
         ),
     }
     lacks = [what for what, holds in needs.items() if not holds]
@@ -63,7 +65,7 @@ def turns_problem(config: RunFile) -> str | None:
 def _sampling_problem(config: RunFile) -> str | None:
     algorithm, critic = config.algorithm, config.critic
     held = critic.pretrain_steps + critic.warmup_steps
-    if algorithm.needs_critic and held >= config.run.max_steps:
+    if algorithm.needs_critic and held >= config.run.max_steps > 0:
         return (
             f"critic.pretrain_steps + critic.warmup_steps = {held} leave no step of run.max_steps = "
             f"{config.run.max_steps} in which the policy is trained"

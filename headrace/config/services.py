@@ -123,7 +123,8 @@ def wanted_ports(config: RunFile, spec: ProcessSpec) -> Ports:
 def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports: Ports) -> ServiceSettings:
     """The resolved settings of one process."""
     cls = SETTINGS[spec.service]
-    own = {name: _without_ports(getattr(config, name)) for name in cls.model_fields if name in RunFile.model_fields}
+    own = {name: getattr(config, name) for name in cls.model_fields if name in RunFile.model_fields}
+    own = {name: _without_ports(table) if isinstance(table, BaseModel) else table for name, table in own.items()}
     own["model"] = {key: value for key, value in own["model"].items() if key in ModelTable.model_fields}
     if spec.service == "rollout" and config.model.lora.quantize != "none":
         own["model"]["path"] = RunPaths(place.run_dir).base
@@ -133,6 +134,7 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
         "sampling": _plain(config.rollout.sampling),
         "max_tokens": config.rollout.sampling.max_tokens,
         "task_column": config.reward.task_column,
+        "eval_tasks": {one.name: one.task for one in config.eval},
         "stop_token_ids": list(place.stop_token_ids),
         "greedy_last": config.algorithm.greedy_last,
         "takes_turns": config.rollout.gpu_sharing == "turns",

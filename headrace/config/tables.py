@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from headrace.config.data import DataTable
 from headrace.services.environment.settings import EnvironmentTable
-from headrace.services.orchestrator.settings import EvalTable, OrchestratorTable
+from headrace.services.orchestrator.settings import EvalSets, EvalTable, OrchestratorTable
 from headrace.services.reward.settings import RewardTable
 from headrace.services.rollout.settings import RolloutTable
 from headrace.services.trainer.config.algorithm import AlgorithmTable
@@ -140,7 +140,8 @@ class RunTables(Table):
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
     orchestrator: OrchestratorSection = OrchestratorSection()
-    eval: EvalTable = EvalTable()
+    eval: EvalSets = (EvalTable(),)
+    """Held-out prompts: one set, `[eval]`, or several `[[eval]]` with names."""
     broker: BrokerTable = BrokerTable()
     supervisor: SupervisorTable = SupervisorTable()
     tracing: TracingTable = TracingTable()

@@ -46,20 +46,23 @@ def main() -> int:
 def _prompts(config: RunFile, out: Path, progress: RowProgress) -> str:
     facts = check_model(config.model.path, engine=config.rollout.engine)
     if config.environment.on:
-        vocabulary, seed = facts.vocab_size, config.run.seed
+        vocabulary, seed, model = facts.vocab_size, config.run.seed, config.model.path
         return as_json(
-            prepare_tasks(config.data, config.environment, config.model.path, out, seed=seed, vocab_size=vocabulary)
+            prepare_tasks(
+                config.data, config.environment, model, out, seed=seed, vocab_size=vocabulary, evals=config.eval
+            )
         )
     context = min(config.rollout.context_length or facts.context_length, facts.context_length)
-    room = context - config.rollout.sampling.max_tokens
+    longest = max(config.rollout.sampling.max_tokens, *(one.max_tokens for one in config.eval))
+    room = context - longest
     if room < 1:
         raise ConfigError(
-            f"[rollout.sampling] max_tokens: {config.rollout.sampling.max_tokens} leave no room for a prompt in a "
+            f"[rollout.sampling] or [eval] max_tokens: {longest} leave no room for a prompt in a "
             f"context of {context} tokens"
         )
-    longest = min(config.data.max_prompt_tokens or room, room)
-    limits = LengthLimits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
-    return as_json(prepare(config.data, config.model.path, limits, out, progress))
+    room = min(config.data.max_prompt_tokens or room, room)
+    limits = LengthLimits(max_prompt_tokens=room, vocab_size=facts.vocab_size, seed=config.run.seed)
+    return as_json(prepare(config.data, config.model.path, limits, out, progress, config.eval))
 
 
 def _examples(config: RunFile, out: Path, progress: RowProgress) -> str:

@@ -23,10 +23,15 @@ def _rows(run_dir: Path) -> Iterator[PreparedRow]:
     import pyarrow.compute as pc
 
     for path, is_trained in ((RunPaths(run_dir).prompts, True), (RunPaths(run_dir).eval_prompts, False)):
-        table = prompts.read(path, "sample_id", "columns", "token_ids")
+        table = prompts.read(path, "sample_id", "columns", "token_ids", "set")
         lengths = pc.list_value_length(table["token_ids"]).to_pylist()
-        pairs = zip(table["sample_id"].to_pylist(), table["columns"].to_pylist(), lengths, strict=True)
-        for sample, columns, tokens in pairs:
+        sets = table["set"].to_pylist() if "set" in table.column_names else [None] * len(table)
+        rows = zip(table["sample_id"].to_pylist(), table["columns"].to_pylist(), lengths, sets, strict=True)
+        for sample, columns, tokens, name in rows:
             yield PreparedRow(
-                name=f"{path.name}, sample {sample}", columns=json.loads(columns), tokens=tokens, is_trained=is_trained
+                name=f"{path.name}, sample {sample}",
+                columns=json.loads(columns),
+                tokens=tokens,
+                is_trained=is_trained,
+                set=name or "",
             )

@@ -14,6 +14,7 @@ from headrace.data.render import PromptRenderer, fitting_tokenizer, stop_token_i
 from headrace.data.rows import DataRow
 from headrace.data.sets import SetReader, repeated_ids
 from headrace.data.unknown import unknown_id, unknown_share
+from headrace.services.orchestrator.settings import EvalTable
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
 
@@ -69,15 +70,20 @@ class Rendered:
 
 
 def prepare(
-    table: DataTable, model: Path, limits: LengthLimits, out: Path, progress: RowProgress | None = None
+    table: DataTable,
+    model: Path,
+    limits: LengthLimits,
+    out: Path,
+    progress: RowProgress | None = None,
+    evals: Sequence[EvalTable] = (EvalTable(),),
 ) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     tokenizer = fitting_tokenizer(model, vocab_size=limits.vocab_size)
     stops = tuple(stop_token_ids(model, tokenizer))
     renderer = PromptRenderer(tokenizer, table)
 
-    def rendered(row: DataRow) -> list[Rendered]:
-        prompt = prompt_of(row, table)
+    def rendered(row: DataRow, columns: DataTable) -> list[Rendered]:
+        prompt = prompt_of(row, columns)
         found = renderer.ask(prompt.place, prompt.content, prompt.tools)
         return [Rendered(prompt, found.seen.text, found.seen.token_ids.tolist(), found.messages)]
 
@@ -91,13 +97,17 @@ def prepare(
         longest=limits.max_prompt_tokens,
         problems=_problems,
         progress=progress or RowProgress(),
+        evals=evals,
     ).read()
     unknown = unknown_share(unknown_id(tokenizer), ((one.place, one.token_ids) for one in sets.all), table)
     prompts.write(RunPaths(out).prompts, (_row(*named) for named in _with_ids(sets.train)))
-    prompts.write(RunPaths(out).eval_prompts, (_row(*named) for named in _with_ids(sets.held_out)))
+    prompts.write(
+        RunPaths(out).eval_prompts,
+        prompts.of_sets(sets.held_out, lambda some: [_row(*named) for named in _with_ids(some)]),
+    )
     return PreparedData(
         prompts=len(sets.train),
-        eval_prompts=len(sets.held_out),
+        eval_prompts=len(sets.evaluated),
         dropped_overlong=sets.overlong,
         dropped_duplicates=sets.duplicates,
         longest_prompt=max(one.tokens for one in sets.all),

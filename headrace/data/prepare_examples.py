@@ -57,7 +57,7 @@ def prepare_examples(
     def read(make: Callable[[DataRow], list[T]]) -> Sets[T]:
         return SetReader(
             table=table,
-            make=make,
+            make=lambda row, _: make(row),
             asked=lambda one: one.prompt_ids,
             what="example",
             seed=limits.seed,
@@ -84,11 +84,11 @@ def _write_sets(
 ) -> PreparedExamples:
     share = unknown_share(unknown, (text for one in sets.all for text in _texts(one)), table)
     _write(RunPaths(out).examples, columns(sets.train))
-    if sets.held_out:
-        _write(RunPaths(out).eval_examples, columns(sets.held_out))
+    if sets.evaluated:
+        _write(RunPaths(out).eval_examples, columns(sets.evaluated))
     return PreparedExamples(
         examples=len(sets.train),
-        eval_examples=len(sets.held_out),
+        eval_examples=len(sets.evaluated),
         dropped_overlong=sets.overlong,
         dropped_duplicates=sets.duplicates,
         longest=max(one.tokens for one in sets.all),

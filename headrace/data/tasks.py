@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from headrace.data.rows import DataRow
 from headrace.data.sets import SetReader, repeated_ids
 from headrace.services.environment.identity import environment_digest
 from headrace.services.environment.settings import EnvironmentTable
+from headrace.services.orchestrator.settings import EvalTable
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
@@ -44,24 +45,34 @@ class TaskRow:
 
 
 def prepare_tasks(
-    table: DataTable, environment: EnvironmentTable, model: Path, out: Path, *, seed: int, vocab_size: int
+    table: DataTable,
+    environment: EnvironmentTable,
+    model: Path,
+    out: Path,
+    *,
+    seed: int,
+    vocab_size: int,
+    evals: Sequence[EvalTable] = (EvalTable(),),
 ) -> PreparedData:
     """Writes `prompts.parquet` and `eval.parquet` into `out`, or raises DataError or ConfigError and writes neither."""
     stops = tuple(stop_token_ids(model, fitting_tokenizer(model, vocab_size=vocab_size)))
     rows = _of_taskset(table, environment) if table.environment else None
     sets = SetReader(
         table=table,
-        make=lambda row: [_task(row)],
+        make=lambda row, table: [_task(row)],
         asked=lambda one: dict(one.values),
         what="task",
         seed=seed,
         problems=lambda items: repeated_ids((one.place, one.values.get("id")) for one in items),
         progress=RowProgress(),
+        evals=evals,
     ).read(rows)
     played = {"name": environment.label, "digest": environment_digest(environment)}
     prompts.write(RunPaths(out).prompts, (_row(one, played) for one in sets.train))
-    prompts.write(RunPaths(out).eval_prompts, (_row(one, played) for one in sets.held_out))
-    return PreparedData(len(sets.train), len(sets.held_out), 0, sets.duplicates, 0, stops)
+    prompts.write(
+        RunPaths(out).eval_prompts, prompts.of_sets(sets.held_out, lambda some: [_row(one, played) for one in some])
+    )
+    return PreparedData(len(sets.train), len(sets.evaluated), 0, sets.duplicates, 0, stops)
 
 
 def prepared_digest(run_dir: Path) -> str:

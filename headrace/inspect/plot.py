@@ -1,7 +1,7 @@
 """Draws curves of runs with matplotlib, which is imported only to draw."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.evals import sets_of
 from headrace.wire.rundir.jsonl import number_of
 
 if TYPE_CHECKING:
@@ -42,10 +43,15 @@ class Panel:
     percent: bool = False
     is_eval: bool = False
 
+    def of_set(self, name: str) -> "Panel":
+        """The same for one evaluation set."""
+        return replace(self, title=f"{self.title}, {name}", key=f"{name}/{self.key}") if name else self
+
 
 PANELS = (
     Panel(title="reward", key="reward_mean"),
     Panel(title="held-out accuracy", key="accuracy", percent=True, is_eval=True),
+    Panel(title="held-out reward", key="reward_mean", is_eval=True),
     Panel(title="loss", key="loss"),
     Panel(title="held-out loss", key="loss", is_eval=True),
     Panel(title="accuracy in training", key="accuracy", percent=True),
@@ -80,7 +86,9 @@ class Curve:
 
 def choose_panels(runs: Sequence[RunRows]) -> list[tuple[Panel, list[Curve]]]:
     """Panels that any run has numbers for, with one curve per such run. Pure."""
-    found = [(panel, [curve for run in runs if (curve := _curve(panel, run)) is not None]) for panel in PANELS]
+    sets = dict.fromkeys(name for run in runs for row in run.evals for name in sets_of(dict.fromkeys(row))) or ("",)
+    panels = [one for panel in PANELS for one in ([panel.of_set(name) for name in sets] if panel.is_eval else [panel])]
+    found = [(panel, [curve for run in runs if (curve := _curve(panel, run)) is not None]) for panel in panels]
     return [(panel, curves) for panel, curves in found if curves]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from headrace.inspect.history.lines import TRAINER
 from headrace.inspect.history.record import committer
 from headrace.wire.rundir import jsonl
-from headrace.wire.rundir.evals import VERSION, evals_of
+from headrace.wire.rundir.evals import VERSION, evals_of, headline
 from headrace.wire.rundir.events import read_events
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
@@ -22,7 +22,7 @@ class Summary:
     """The last line of `train --json` and `demo --json`."""
 
     eval_before: float | None
-    """Held-out accuracy where RL began; None without held-out prompts, or if none of them came back."""
+    """Held-out accuracy, or the reward where scores are not just 0 and 1, where RL began; None without evaluations."""
     eval_after: float | None
     steps: int
     rollouts: int
@@ -38,6 +38,8 @@ class Summary:
     run_dir: str
     events_left_out: int = 0
     """Lines of event logs that count for nothing: forged by user code in a service, or incomplete."""
+    eval_measure: str = "accuracy"
+    """What the evaluations are: `accuracy`, or `reward`; of the first evaluation set."""
     receipt: str | None = None
     """Receipt of the run's files after its last step; None if none was taken."""
 
@@ -51,10 +53,11 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
     steps = steps_of(run_dir)
     evals = evals_of(run_dir)
     totals = totals_of(run_dir)
+    held_out = headline(evals)
     gaps = numbers_of((row for row in steps.values() if row.get("logprob_gap_tokens") != 0), "logprob_gap_max")
     return Summary(
-        eval_before=number_of(evals[0].get("accuracy")) if evals else None,
-        eval_after=number_of(evals[-1].get("accuracy")) if evals else None,
+        eval_before=held_out.values[0] if held_out.values else None,
+        eval_after=held_out.values[-1] if held_out.values else None,
         steps=len(steps),
         rollouts=int(sum(numbers_of(steps.values(), "rollouts"))),
         seconds=round(seconds, 3),
@@ -63,6 +66,7 @@ def summarize(run_dir: Path, seconds: float) -> Summary:
         groups_dropped=totals.groups_dropped,
         run_dir=str(run_dir),
         events_left_out=totals.left_out,
+        eval_measure=held_out.title,
     )
 
 

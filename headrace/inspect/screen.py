@@ -25,7 +25,7 @@ from headrace.supervisor.process_monitor import MonitorState
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
-from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.evals import eval_in_words, evals_of, headline, sets_of
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED, last_steps
 from headrace.wire.telemetry.reward_components import component_means
@@ -166,12 +166,28 @@ def eval_line(row: Mapping[str, JsonValue]) -> str:
     if loss is not None:
         right = f", accuracy {accuracy:.1%}" if accuracy is not None else ""
         return f"held-out loss {loss:.4f}{right} at step {row['version']} ({row.get('examples')} examples)"
+    version, sets = row["version"], {name: _set_in_words(numbers) for name, numbers in sets_of(row).items()}
+    if [*sets] == [""]:
+        measures, counts = sets[""]
+        return f"held-out {measures} at version {version} ({counts})"
+    said = (f"{name} {measures} ({counts})" for name, (measures, counts) in sets.items())
+    return f"held-out at version {version}: {'; '.join(said)}"
+
+
+def _set_in_words(row: Mapping[str, JsonValue]) -> tuple[str, str]:
+    """The measures of one evaluation set, and the counts behind them."""
+    shown, k = headline([row]), row.get("k")
+    parts = [f"{shown.title} {eval_in_words(shown.title, value)}" for value in shown.known] or ["nothing came back"]
+    if "avg_at_k" in row and k != 1:
+        parts += [f"{name}@{k} {_number(row.get(f'{name}_at_k'), '.1%')}" for name in ("pass", "avg")]
+    if (error := number_of(row.get("avg_at_k_error"))) is not None:
+        parts[-1] += f" ± {error:.1%}"
     missing = f", {row['missing']} missing" if row.get("missing") else ""
     abstained = f", {row['abstained']} rollouts abstained" if row.get("abstained") else ""
-    prompts = f"{row.get('prompts', 0)} prompts{missing}{abstained}"
-    if accuracy is None:
-        return f"no held-out prompt came back at version {row['version']} ({prompts})"
-    return f"held-out accuracy {accuracy:.1%} at version {row['version']} ({prompts})"
+    names = row.get("short")
+    some = ", ".join(map(str, names)) if isinstance(names, list) else ""
+    short = f", {row['short_prompts']} with fewer than {k} scores: {some}" if some else ""
+    return ", ".join(parts), f"{row.get('prompts', 0)} prompts{missing}{abstained}{short}"
 
 
 def time_left(status: RunStatus, step_s: float | None) -> str:
@@ -189,11 +205,12 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]], step_s: float | N
     status = view.status
     metrics = status.trainer.metrics if status else {}
     now = status.now if status else time.time()
-    accuracies = [_number(row.get("accuracy"), ".1%") for row in (evals[0], evals[-1])] if evals else ["-"]
+    held_out = headline(evals)
+    ends = [eval_in_words(held_out.title, one) for one in (*held_out.known[:1], *held_out.known[-1:])] or ["-"]
     head = (
         f"step {status.step}/{status.max_steps}{time_left(status, step_s)}" if status else "step 0/?",
         "  ".join([f"reward {_number(metrics.get('reward_mean'), '.3f')}", *_components(metrics)]),
-        f"held-out {' -> '.join(accuracies)}",
+        f"held-out {held_out.title} {' -> '.join(ends)}",
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
     )
     shares = [one.waiting_share for one in status.replicas] if status else []

@@ -1,7 +1,10 @@
 """Every metric the orchestrator emits."""
 
+from collections.abc import Mapping
+
 from prometheus_client import Counter, Gauge, Histogram
 
+from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.telemetry.operations import Operation
 
 GROUPS_ISSUED = Counter(
@@ -59,8 +62,12 @@ PUBLICATION_OUTCOMES = Counter(
     "Replicas by outcome of a publication: committed, or the phase that they missed.",
     ["outcome"],
 )
-EVAL_ACCURACY = Gauge("headrace_orchestrator_eval_accuracy_ratio", "Share of held-out rollouts that are correct.")
-EVAL_VERSION = Gauge("headrace_orchestrator_eval_policy_version", "Policy version of that accuracy.")
+EVAL_RESULT = Gauge(
+    "headrace_orchestrator_eval_result",
+    "Last result of an evaluation set: accuracy, pass_at_k, avg_at_k (shares of 1), reward_mean.",
+    ["set", "measure"],
+)
+EVAL_VERSION = Gauge("headrace_orchestrator_eval_policy_version", "Policy version of the last evaluation.")
 STREAM_LENGTH = Gauge("headrace_orchestrator_stream_entries", "Entries on a stream.", ["stream"])
 STREAM_PENDING = Gauge("headrace_orchestrator_stream_pending_entries", "Entries taken and not acked.", ["stream"])
 STREAM_LAG = Gauge("headrace_orchestrator_stream_lag_entries", "Entries that no consumer has taken yet.", ["stream"])
@@ -92,3 +99,12 @@ for _phase in ("prepare", "transfer", "verify", "commit"):
     for _outcome in ("done", "missed"):
         PUBLICATION_SECONDS.labels(_phase, _outcome)
 PUBLICATION_OUTCOMES.labels("committed")
+
+
+def show_evaluation(version: int, sets: Mapping[str, Mapping[str, object]]) -> None:
+    """Shows an evaluation; a measure that it lacks keeps its last value."""
+    EVAL_VERSION.set(version)
+    for name, numbers in sets.items():
+        for measure in ("accuracy", "pass_at_k", "avg_at_k", "reward_mean"):
+            if (value := number_of(numbers.get(measure))) is not None:
+                EVAL_RESULT.labels(name, measure).set(value)

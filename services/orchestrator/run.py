@@ -171,7 +171,7 @@ class Run:
 
     def _evaluate_if_due(self, version: int) -> None:
         if self.evaluation is not None and self.evaluation.due(version, self.state.max_steps):
-            self.evaluation.start(version)
+            self.evaluation.start(version, self.state.max_steps)
 
     def end(self) -> None:
         """Ends the run after its last step; groups still open are trained only if a resume asks for more steps."""

@@ -15,8 +15,6 @@ from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.changes import changes
 from headrace.services.orchestrator.state.fate_pages import FatePages
 from headrace.wire.access import process as process_access
-from headrace.wire.api.status import RunStatus
-from headrace.wire.api.status_proto import status_to_proto
 from headrace.wire.errors import ContractError
 from headrace.wire.http import admin_app
 from headrace.wire.http.route_roles import accepted
@@ -29,9 +27,8 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
 class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """Serves `OrchestratorService` of `proto/wire/v1/orchestrator.proto`."""
 
-    def __init__(self, run: Run, status: Callable[[], RunStatus], *, run_id: str) -> None:
+    def __init__(self, run: Run, *, run_id: str) -> None:
         self._run = run
-        self._status = status
         self._run_id = run_id
         self._pages = FatePages()
 
@@ -101,9 +98,6 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
     async def Publish(self, request: pb.PublishRequest, context: object) -> pb.PublishResponse:  # noqa: D102
         return await self._run.publish(request)
-
-    async def GetStatus(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:  # noqa: D102
-        return status_to_proto(self._status())
 
     def _check_run(self, run_id: str) -> None:
         if run_id != self._run_id:

@@ -1,8 +1,17 @@
 """Settings of the orchestrator."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    WrapSerializer,
+)
 
 from headrace.wire.config.settings import SamplingTable, ServiceSettings, Table
 
@@ -56,10 +65,22 @@ class OrchestratorTable(Table):
 
 
 class EvalTable(Table):
-    """`[eval]`: held-out prompts through the same rollout path."""
+    """`[eval]`, or several `[[eval]]`: sets of held-out prompts that take the same rollout path."""
 
+    name: str = Field("", pattern=r"^[A-Za-z0-9_.-]{0,32}$")
+    """With several sets each needs one: up to 32 letters, digits, `_`, `.` or `-`. Its numbers are `NAME/...`."""
+    path: str = ""
+    """A file or `datasets` id with prompts of its own; empty = what `[data]` holds out."""
+    split: str = ""
+    """Split of the dataset; empty = `test`, or without a `path` what `[data]` holds out."""
+    columns: dict[str, str] | None = None
+    """For prompts of its own: as `data.columns`, which it replaces."""
+    task: str = ""
+    """Score with the scorers of this `[reward.tasks]`; empty = as in training."""
     every: int = Field(0, ge=0)
     """Steps between two evaluations; 0 = only before the first step and after the last."""
+    first: bool = True
+    """Evaluate before the first step."""
     prompts: int = Field(0, ge=0)
     """Use only this many held-out prompts, from the first; 0 = all."""
     k: int = Field(1, ge=1)
@@ -68,19 +89,62 @@ class EvalTable(Table):
     """Decode greedily (then k is best left at 1)."""
     temperature: float = Field(1.0, gt=0)
     """Used when not greedy."""
-    correct_above: float = 0.5
-    """A rollout with a score above this counts as correct."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Used when not greedy."""
+    max_tokens: int = Field(0, ge=0)
+    """Longest completion; 0 = `rollout.sampling.max_tokens`."""
+    correct_above: float | None = None
+    """A rollout with a score above this counts as correct; none = accuracy only where all scores are 0 or 1."""
     component: str = ""
     """Evaluate this component of the score (a scorer's name) instead of the whole."""
     deadline_s: float = Field(120.0, gt=0)
-    """Seconds after which an evaluation is closed; missing prompts are reported."""
+    """Seconds after which an evaluation is closed; missing prompts are reported. Of several sets the largest counts."""
+
+    @property
+    def has_own_rows(self) -> bool:
+        """Whether its prompts are not what `[data]` holds out."""
+        return bool(self.path or self.split)
+
+
+def _as_list(value: object) -> object:
+    """A single table is a list of one: `[eval]`, and `--eval.every 25`."""
+    return (value,) if isinstance(value, Mapping | EvalTable) else tuple(value) if isinstance(value, list) else value
+
+
+def _named_apart(sets: tuple[EvalTable, ...]) -> tuple[EvalTable, ...]:
+    names = [one.name for one in sets]
+    if len(sets) > 1 and ("" in names or len({*names}) < len(names)):
+        raise ValueError("several [[eval]] need a name each, and no two the same one")
+    if "rewards" in names:
+        raise ValueError('name = "rewards" would be mistaken for the components of a reward: take another')
+    return sets or (EvalTable(),)
+
+
+def _as_written(sets: tuple[EvalTable, ...], rest: SerializerFunctionWrapHandler) -> object:
+    """The only set without a name is written as `[eval]`, which options and older builds can change."""
+    found: list[object] = list(rest(sets))
+    return found[0] if len(sets) == 1 and not sets[0].name else found
+
+
+EvalSets = Annotated[
+    tuple[EvalTable, ...],
+    AfterValidator(_named_apart),
+    BeforeValidator(_as_list, json_schema_input_type=EvalTable | tuple[EvalTable, ...]),
+    WrapSerializer(_as_written),
+]
+"""`[eval]` or `[[eval]]`."""
+
+
+def eval_sets(tables: object) -> tuple[EvalTable, ...]:
+    """The sets of `[eval]` or `[[eval]]` as a file has them. Raises ValidationError."""
+    return TypeAdapter(EvalSets).validate_python(tables)
 
 
 class OrchestratorSettings(ServiceSettings):
     """All settings of the orchestrator. Built once in `__main__` and passed down explicitly."""
 
     orchestrator: OrchestratorTable = OrchestratorTable()
-    eval: EvalTable = EvalTable()
+    eval: EvalSets = (EvalTable(),)
     sampling: SamplingTable = SamplingTable()
     """Sampling of training rollouts: `[rollout.sampling]`."""
     stop_token_ids: tuple[int, ...] = ()

@@ -94,7 +94,7 @@ class Status:
 
     def evals(self) -> tuple[EvaluationRow, ...]:
         """All evaluations so far."""
-        return tuple(EvaluationRow(**asdict(one)) for one in self._evaluation.results) if self._evaluation else ()
+        return tuple(map(EvaluationRow.of, self._evaluation.results)) if self._evaluation else ()
 
     def trainer(self) -> TrainerStatus:
         """The trainer's state, what it waits for, and its metrics."""

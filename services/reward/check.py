@@ -24,7 +24,7 @@ async def _check(settings: RewardSettings) -> int:
     rubrics = make_rubrics(settings)
     try:
         await rubrics.load(only_checked=True)
-        found = _problems(rubrics, settings.run_dir)
+        found = _problems(rubrics, settings)
         problems = [problem for problem, _ in zip(found, range(_SHOWN), strict=False)]
     finally:
         await rubrics.close()
@@ -33,14 +33,16 @@ async def _check(settings: RewardSettings) -> int:
     return 0
 
 
-def _problems(rubrics: Rubrics, run_dir: Path) -> Iterator[str]:
-    for path in (RunPaths(run_dir).prompts, RunPaths(run_dir).eval_prompts):
-        for row, columns in _rows(path):
-            yield from (f"{path.name}, {row}: {problem}" for problem in rubrics.problems(columns))
+def _problems(rubrics: Rubrics, settings: RewardSettings) -> Iterator[str]:
+    files = RunPaths(settings.run_dir)
+    for path, tasks in ((files.prompts, {}), (files.eval_prompts, settings.eval_tasks)):
+        for row, columns, name in _rows(path):
+            found = rubrics.problems(columns, tasks.get(name, ""))
+            yield from (f"{path.name}, {row}: {problem}" for problem in found)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Rows that `headrace train` has just prepared, each with its sample id. Only a dry run needs pyarrow here."""
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, object], str]]:
+    """Rows that `headrace train` has just prepared, with sample id and evaluation set. Only a dry run needs pyarrow."""
     if path.exists():
-        for record in prompts.read(path, "sample_id", "columns").to_pylist():
-            yield f"sample {record['sample_id']}", json.loads(record["columns"])
+        for record in prompts.read(path, "sample_id", "columns", "set").to_pylist():
+            yield f"sample {record['sample_id']}", json.loads(record["columns"]), record.get("set") or ""

@@ -61,6 +61,8 @@ class Sample:
     """The tag with which the prompt opens a thought; empty = it opens none."""
     answer_start: int | None = 0
     """Characters of the completion that are thoughts; None = a thought never closed: there is no answer."""
+    task: str = ""
+    """The task whose scorers judge it; empty = the one that its row's column names."""
 
     def seen(self, reads: Reads) -> "Sample":
         """The sample with that part of its completion which a scorer reads."""

@@ -60,7 +60,7 @@ class GroupScorer:
         metrics.ABSTAINED.inc(len(scores) - len(values))
         if values:
             metrics.SCORE_MEAN.set(sum(values) / len(values))
-        versions = self.rubrics.versions(group.prompt.columns)
+        versions = self.rubrics.versions(group.prompt.columns, group.prompt.task)
         for result in results:
             versions |= result.versions
         return scores, versions
@@ -85,7 +85,7 @@ class GroupScorer:
         body = ScoredGroup(
             group=group,
             scores=scores,
-            scorer_version=self.rubrics.version(group.prompt.columns, versions),
+            scorer_version=self.rubrics.version(group.prompt.columns, versions, group.prompt.task),
             versions=versions,
         )
         self._report(message, scores)
@@ -125,7 +125,7 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
             raise TransientError(str(error)) from error
         return pb.ScoreResponse(
             scores=[SCORE.to_pb(score) for score in scores],
-            scorer_version=self._scorer.rubrics.version(group.prompt.columns, versions),
+            scorer_version=self._scorer.rubrics.version(group.prompt.columns, versions, group.prompt.task),
             versions=versions,
         )
 

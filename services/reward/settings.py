@@ -125,5 +125,7 @@ class RewardSettings(ServiceSettings):
     """All settings of the reward service. Built once in `__main__`, passed down, never looked up."""
 
     reward: RewardTable = RewardTable()
+    eval_tasks: dict[str, str] = Field(default_factory=dict)
+    """Evaluation set -> the task whose scorers judge it; empty = by the row's column."""
     events: Path | None = None
     """Folder of its event log, as it is mounted here; none = RUN/events/reward."""

@@ -79,6 +79,9 @@ MESSAGES = {
         header=builders.header(12),
         body=Tombstone(reason=DropReason.STALE, detail="old", service="rollout", lengths=(3, 4)),
     ),
+    "evaluated": Message(
+        header=builders.header(11, purpose=Purpose.EVAL), body=replace(builders.prompt(), task="exact")
+    ),
     "tombstone": Message(
         header=builders.header(6), body=Tombstone(reason=DropReason.POISON, detail="why", service="reward")
     ),

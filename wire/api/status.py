@@ -1,4 +1,6 @@
-"""The status of a run: `/api/status`, `/api/replicas`, `/api/evals`, and gRPC `GetStatus`."""
+"""The status of a run: `/api/status`, `/api/replicas` and `/api/evals`."""
+
+from collections.abc import Mapping
 
 from pydantic import ConfigDict
 
@@ -19,7 +21,10 @@ class StreamStatus(ApiModel):
 
 
 class EvaluationRow(ApiModel):
-    """One evaluation of one version, also a line of `evals.jsonl`; offline stages add numbers of their own."""
+    """One evaluation of one version, also a line of `evals.jsonl`; offline stages add numbers of their own.
+
+    Numbers of an evaluation set with a name are `NAME/accuracy` and so on; those below are of one without.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number | None]
@@ -27,11 +32,11 @@ class EvaluationRow(ApiModel):
     version: int
     """Steps done when it was evaluated."""
     accuracy: float | None
-    """Share of correct rollouts among the scored ones; None if there are none."""
+    """Share of correct rollouts among the scored ones; None if there are none, or if scores are not just 0 and 1."""
     pass_at_k: float | None = None
-    """Share of prompts with at least one correct rollout among k."""
+    """Share of prompts with k scored rollouts that have a correct one."""
     avg_at_k: float | None = None
-    """Mean over prompts of the share of correct rollouts."""
+    """Mean over these prompts of the share of correct rollouts."""
     k: int | None = None
     """Rollouts of each prompt."""
     prompts: int | None = None
@@ -46,6 +51,12 @@ class EvaluationRow(ApiModel):
     """Held-out examples of an offline stage."""
     t: Number | None = None
     """Unix seconds; only in the file."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, object]) -> "EvaluationRow":
+        """The numbers of a line of `evals.jsonl`."""
+        numbers = {name: value for name, value in record.items() if value is None or isinstance(value, int | float)}
+        return cls.model_validate({"accuracy": None, **numbers})
 
 
 class Credit(ApiModel):

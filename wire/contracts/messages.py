@@ -96,6 +96,8 @@ class PromptGroup:
     text: str = ""
     environment: EnvironmentTask | None = None
     """What is played; None: the prompt is completed."""
+    task: str = ""
+    """The task of the reward whose scorers judge it; empty = by the row's column."""
 
     def __post_init__(self) -> None:
         if self.environment is None:

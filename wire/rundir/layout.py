@@ -71,6 +71,7 @@ class RunPaths:
     metrics = RunEntry("metrics.jsonl")
     evals = RunEntry("evals.jsonl")
     rollouts = RunEntry("rollouts/")
+    evaluations = RunEntry("evaluations/")
     events = RunEntry("events/")
     receipts = RunEntry("receipts.jsonl")
     state = RunEntry("state.sqlite")

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.wire.contracts.messages import Rollout, TokenMask
+from headrace.wire.contracts.messages import Header, Rollout, ScoredGroup, TokenMask
 from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import atomic, parquet
 from headrace.wire.rundir.episode_column import episode_text
 from headrace.wire.rundir.layout import rollout_file
+from headrace.wire.telemetry.logs import trace_id
 from headrace.wire.telemetry.reward_components import components_of, token_total, total
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 EPISODE = "episode"
+SET = "set"
 NO_ANSWER = -1
 """`answer_start` of a completion with a thought that never closed."""
 COLUMNS: Mapping[str, str] = {
@@ -55,6 +57,7 @@ COLUMNS: Mapping[str, str] = {
     "token_ids": "list<int32>",
     "logprobs": "list<float>",  # the engine's; null for tokens that were not sampled
     "token_advantages": "list<float>",  # null unless they differ within the rollout
+    SET: "string",  # the evaluation set; only in RUN/evaluations, whose steps are the evaluated versions
     EPISODE: "string",  # JSON, see episode_column.py; the column is there only where episodes are
 }
 """Column -> Arrow type, in the order of the file."""
@@ -68,9 +71,10 @@ def columns(*names: str) -> tuple[str, ...]:
     return parquet.checked(names, COLUMNS, "rollouts")
 
 
-def schema(*, episodes: bool = False) -> "pa.Schema":
-    """The schema of a new file, with or without episodes: without an environment it has no columns of episodes."""
-    return parquet.schema({name: kind for name, kind in COLUMNS.items() if episodes or name != EPISODE})
+def schema(*, episodes: bool = False, sets: bool = False) -> "pa.Schema":
+    """The schema of a new file, with or without episodes and evaluation sets."""
+    without = {EPISODE: not episodes, SET: not sets}
+    return parquet.schema({name: kind for name, kind in COLUMNS.items() if not without.get(name)})
 
 
 def step_of(name: str) -> int | None:
@@ -89,6 +93,20 @@ def files(folder: Path) -> dict[int, os.stat_result]:
                 with contextlib.suppress(FileNotFoundError):
                     found[step] = entry.stat()
     return found
+
+
+def of_group(step: int, header: Header, scored: ScoredGroup) -> dict[str, object]:
+    """The columns that all rollouts of a group share."""
+    return {
+        "step": step,
+        "group_index": header.group_index,
+        "group_id": header.group_id,
+        "sample_id": scored.group.prompt.sample_id,
+        "prompt": scored.group.prompt.text,
+        "scorers": json.dumps(scored.versions, sort_keys=True),
+        "replica_id": scored.group.replica_id,
+        "trace_id": trace_id(header.traceparent),
+    }
 
 
 def row_of(rollout: Rollout, score: Score, shaping: Mapping[str, float] | None = None) -> dict[str, object]:
@@ -130,7 +148,8 @@ def write(folder: Path, step: int, rows: Iterable[Mapping[str, object]]) -> Path
     import pyarrow.parquet as pq
 
     given = list(rows)
-    table = pa.Table.from_pylist(given, schema=schema(episodes=any(row.get(EPISODE) for row in given)))
+    has_episodes, has_sets = (any(row.get(name) is not None for row in given) for name in (EPISODE, SET))
+    table = pa.Table.from_pylist(given, schema=schema(episodes=has_episodes, sets=has_sets))
     folder.mkdir(parents=True, exist_ok=True)
     path = rollout_file(folder, step)
     # For people: training and resuming do without.

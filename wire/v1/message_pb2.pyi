@@ -257,6 +257,7 @@ class PromptGroup(_message.Message):
     EVAL_VERSION_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     sample_id: _builtins.str
     """Stable id of the data row: given, or a hash of its content."""
     token_ids: _builtins.bytes
@@ -271,6 +272,8 @@ class PromptGroup(_message.Message):
     """Evaluation only: the version that asked for it."""
     text: _builtins.str
     """The prompt as text, for display and for scorers."""
+    task: _builtins.str
+    """Evaluation only: the task of the reward whose scorers judge it; empty = by the row's column."""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -289,10 +292,11 @@ class PromptGroup(_message.Message):
         eval_version: _builtins.int = ...,
         text: _builtins.str = ...,
         environment: Global___EnvironmentTask | None = ...,
+        task: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns_json", b"columns_json", "environment", b"environment", "eval_version", b"eval_version", "group_size", b"group_size", "min_version", b"min_version", "sample_id", b"sample_id", "sampling", b"sampling", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns_json", b"columns_json", "environment", b"environment", "eval_version", b"eval_version", "group_size", b"group_size", "min_version", b"min_version", "sample_id", b"sample_id", "sampling", b"sampling", "task", b"task", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

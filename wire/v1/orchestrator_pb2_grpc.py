@@ -74,11 +74,6 @@ class OrchestratorServiceStub:
                 request_serializer=wire_dot_v1_dot_orchestrator__pb2.PublishRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_orchestrator__pb2.PublishResponse.FromString,
                 _registered_method=True)
-        self.GetStatus = channel.unary_unary(
-                '/wire.v1.OrchestratorService/GetStatus',
-                request_serializer=wire_dot_v1_dot_orchestrator__pb2.GetStatusRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_orchestrator__pb2.GetStatusResponse.FromString,
-                _registered_method=True)
 
 
 class OrchestratorServiceServicer:
@@ -140,12 +135,6 @@ class OrchestratorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetStatus(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_OrchestratorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -188,11 +177,6 @@ def add_OrchestratorServiceServicer_to_server(servicer, server):
                     servicer.Publish,
                     request_deserializer=wire_dot_v1_dot_orchestrator__pb2.PublishRequest.FromString,
                     response_serializer=wire_dot_v1_dot_orchestrator__pb2.PublishResponse.SerializeToString,
-            ),
-            'GetStatus': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetStatus,
-                    request_deserializer=wire_dot_v1_dot_orchestrator__pb2.GetStatusRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_orchestrator__pb2.GetStatusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -411,33 +395,6 @@ class OrchestratorService:
             '/wire.v1.OrchestratorService/Publish',
             wire_dot_v1_dot_orchestrator__pb2.PublishRequest.SerializeToString,
             wire_dot_v1_dot_orchestrator__pb2.PublishResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetStatus(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/wire.v1.OrchestratorService/GetStatus',
-            wire_dot_v1_dot_orchestrator__pb2.GetStatusRequest.SerializeToString,
-            wire_dot_v1_dot_orchestrator__pb2.GetStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,7 +48,6 @@ class OrchestratorServiceStub:
     """Where trainer and engines take turns on their GPUs: asks for the trainer's turn. Asked again until it is granted."""
     Publish: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.PublishRequest, _orchestrator_pb2.PublishResponse]
     """Runs one whole publication and returns when it is committed or given up. Idempotent by (incarnation, version)."""
-    GetStatus: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.GetStatusRequest, _orchestrator_pb2.GetStatusResponse]
 
 @_typing.type_check_only
 class OrchestratorServiceAsyncStub(OrchestratorServiceStub):
@@ -70,7 +69,6 @@ class OrchestratorServiceAsyncStub(OrchestratorServiceStub):
     """Where trainer and engines take turns on their GPUs: asks for the trainer's turn. Asked again until it is granted."""
     Publish: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.PublishRequest, _orchestrator_pb2.PublishResponse]  # type: ignore[assignment]
     """Runs one whole publication and returns when it is committed or given up. Idempotent by (incarnation, version)."""
-    GetStatus: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.GetStatusRequest, _orchestrator_pb2.GetStatusResponse]  # type: ignore[assignment]
 
 class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -137,12 +135,5 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.PublishResponse, _abc.Awaitable[_orchestrator_pb2.PublishResponse]]:
         """Runs one whole publication and returns when it is committed or given up. Idempotent by (incarnation, version)."""
-
-    @_abc_1.abstractmethod
-    def GetStatus(
-        self,
-        request: _orchestrator_pb2.GetStatusRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_orchestrator_pb2.GetStatusResponse, _abc.Awaitable[_orchestrator_pb2.GetStatusResponse]]: ...
 
 def add_OrchestratorServiceServicer_to_server(servicer: OrchestratorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

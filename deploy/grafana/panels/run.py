@@ -47,12 +47,9 @@ _LEARNING = Row(
         largest("headrace_trainer_reward_component", "component", "{{run}} {{component}}"),
     ),
     Panel(
-        "Held-out accuracy",
-        "On prompts that are never trained, at the evaluated version.",
-        of_run("headrace_orchestrator_eval_accuracy_ratio"),
-        unit="percentunit",
-        low=0,
-        high=1,
+        "Evaluation",
+        "On held-out prompts, by set and measure: accuracy, pass@k, avg@k and mean reward.",
+        largest("headrace_orchestrator_eval_result", "set, measure", "{{set}} {{measure}}"),
     ),
     Panel(
         "Loss and gradient",

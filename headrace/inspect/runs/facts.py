@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.config.toml import kept_tables
-from headrace.inspect.results import numbers_of
 from headrace.supervisor.lock import supervisor_pid
 from headrace.wire.errors import ConfigError, DataError
-from headrace.wire.rundir.evals import evals_of
+from headrace.wire.rundir.evals import evals_of, headline
 from headrace.wire.rundir.events import last_word
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.layout import RunPaths
@@ -34,6 +33,8 @@ class RunFacts:
     """Unix seconds of the config's last write, which is the start or the last resume."""
     seconds: float | None
     """From `began` to the last step."""
+    eval_measure: str
+    """What the evaluations below are: `accuracy`, or `reward` where scores are not just 0 and 1; of the first set."""
     eval_before: float | None
     eval_after: float | None
     eval_best: float | None
@@ -47,7 +48,7 @@ def facts_of(run_dir: Path) -> RunFacts:
     run = tables.get("run") or {}
     rows = last_steps(run_dir, _LAST)
     steps = int(number_of(rows[-1]["step"]) or 0) if rows else 0
-    accuracies = numbers_of(evals_of(run_dir), "accuracy")
+    held_out = headline(evals_of(run_dir))
     began = RunPaths(run_dir).run_toml.stat().st_mtime
     ended = number_of(rows[-1].get("t")) if rows else None
     return RunFacts(
@@ -60,9 +61,10 @@ def facts_of(run_dir: Path) -> RunFacts:
         max_steps=run.get("max_steps") if run.get("stage", "rl") == "rl" else None,
         began=round(began, 3),
         seconds=round(ended - began, 3) if ended is not None and ended > began else None,
-        eval_before=accuracies[0] if accuracies else None,
-        eval_after=accuracies[-1] if accuracies else None,
-        eval_best=max(accuracies, default=None),
+        eval_measure=held_out.title,
+        eval_before=held_out.known[0] if held_out.known else None,
+        eval_after=held_out.known[-1] if held_out.known else None,
+        eval_best=max(held_out.known, default=None),
         last=_means(rows),
     )
 
@@ -102,8 +104,10 @@ def _means(rows: Sequence[Mapping[str, object]]) -> dict[str, float]:
 def _state(run_dir: Path, steps: int) -> str:
     if supervisor_pid(run_dir):
         return "running"
-    if not steps:
+    is_told = bool(RunPaths(run_dir).event_files("orchestrator"))
+    has_ended = is_told and last_word(run_dir) == "run_ended"
+    if not steps and not has_ended:  # An evaluation alone ends without a step.
         return "prepared"
-    if RunPaths(run_dir).event_files("orchestrator"):
-        return "finished" if last_word(run_dir) == "run_ended" else "stopped"
+    if is_told:
+        return "finished" if has_ended else "stopped"
     return "finished" if RunPaths(run_dir).export.is_dir() else "stopped"

@@ -1,49 +1,74 @@
-"""Results of an evaluation: accuracy, pass@k, avg@k. Pure."""
+"""The numbers of one evaluation set: rewards, accuracy, pass@k, avg@k. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import numpy as np
+from pydantic import JsonValue
 
 from headrace.wire.contracts import Score
+from headrace.wire.telemetry.reward_components import Component, RewardRow, batch_numbers, components_of, total
+
+_CORRECT = 0.5
+"""Between the two scores of a set whose scores are all 0 or 1."""
+_NORMAL_95 = 1.96
+"""Quantile of the standard normal distribution for an interval of 95%."""
+_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalResult:
-    """One evaluation of one version."""
+def numbers_of(
+    results: Sequence[tuple[str, Sequence[Score]]],
+    *,
+    k: int = 1,
+    component: str = "",
+    correct_above: float | None = None,
+    was_graded: bool = False,
+) -> dict[str, JsonValue]:
+    """The numbers of a set; `results`: sample id and scores of the rollouts of each of its prompts.
 
-    version: int
-    accuracy: float | None
-    """Share of correct rollouts among the scored ones; None if there are none."""
-    pass_at_k: float | None
-    """Share of prompts with at least one correct rollout among k."""
-    avg_at_k: float | None
-    """Mean over prompts of the share of correct rollouts."""
-    k: int
-    prompts: int
-    """Prompts with at least one scored rollout."""
-    missing: int
-    """Prompts without a scored rollout (late, dead or abstained): left out above."""
-    abstained: int = 0
-    """Rollouts that no scorer could score: left out above."""
+    `prompts` have a scored rollout, `missing` have none. `reward_mean`, `reward_std` and `rewards/NAME/...` are over
+    all scored rollouts. `accuracy`, their share that is correct, and what follows from it are there if `correct_above`
+    is set or all scores are 0 or 1, unless the set `was_graded`: it once had other scores. `pass_at_k` and `avg_at_k`,
+    the mean over prompts of the correct share, are over prompts with k scored rollouts; `avg_at_k_error` is half the
+    interval of 95% about it. `short_prompts` counts those with fewer, and `short` names the first of them.
+    """
+    rows = [(name, [_row(score, component) for score in scores]) for name, scores in results]
+    rewards = [(name, [total(row.components) for row in some if row.is_scored]) for name, some in rows]
+    tried = [(name, values) for name, values in rewards if values]
+    found: dict[str, JsonValue] = {
+        "k": k,
+        "prompts": len(tried),
+        "missing": len(results) - len(tried),
+        "abstained": sum(not row.is_scored for _, some in rows for row in some),
+    }
+    found |= batch_numbers([row for _, some in rows for row in some])
+    is_binary = all(value in (0.0, 1.0) for _, values in tried for value in values)
+    if tried and (correct_above is not None or (is_binary and not was_graded)):
+        found |= _correct(tried, _CORRECT if correct_above is None else correct_above, k)
+    return found
 
 
-def count_correct(scores: Sequence[Score], *, component: str, above: float) -> tuple[int, int]:
-    """Number of rollouts whose score (or a component of it) exceeds `above`, and number of those that have one."""
-    values = [score.components.get(component) if component else score.value for score in scores]
-    scored = [value for value in values if value is not None]
-    return sum(value > above for value in scored), len(scored)
+def was_graded(rows: Sequence[Mapping[str, JsonValue]]) -> bool:
+    """Whether an earlier evaluation of a set had scored prompts and no accuracy. Older builds always wrote one."""
+    return any(row.get("prompts") and row.get("accuracy") is None for row in rows)
 
 
-def summarize(version: int, results: Mapping[int, tuple[int, int, int]], *, wanted: int, k: int) -> EvalResult:
-    """Aggregates `results`: prompt -> (correct, total, abstained). A total of 0 counts as a missing prompt."""
-    scored = [(correct, total) for correct, total, _ in results.values() if total]
-    totals = sum(total for _, total in scored)
-    return EvalResult(
-        version=version,
-        accuracy=sum(correct for correct, _ in scored) / totals if totals else None,
-        pass_at_k=sum(correct > 0 for correct, _ in scored) / len(scored) if scored else None,
-        avg_at_k=sum(correct / total for correct, total in scored) / len(scored) if scored else None,
-        k=k,
-        prompts=len(scored),
-        missing=wanted - len(scored),
-        abstained=sum(abstained for _, _, abstained in results.values()),
-    )
+def _row(score: Score, component: str) -> RewardRow:
+    """A rollout's reward; with `component` it consists of that one alone."""
+    if not component:
+        return RewardRow(components_of(score), is_scored=score.value is not None)
+    value = score.components.get(component)
+    return RewardRow({component: Component(value, 1.0)}, is_scored=value is not None)
+
+
+def _correct(tried: Sequence[tuple[str, Sequence[float]]], above: float, k: int) -> dict[str, JsonValue]:
+    right = np.array([sum(value > above for value in values) for _, values in tried], dtype=np.float64)
+    counts = np.array([len(values) for _, values in tried])
+    found: dict[str, JsonValue] = {"accuracy": float(right.sum() / counts.sum())}
+    shares = (right / counts)[counts >= k]
+    if len(shares):
+        found |= {"pass_at_k": float((shares > 0).mean()), "avg_at_k": float(shares.mean())}
+    if len(shares) > 1:
+        found["avg_at_k_error"] = _NORMAL_95 * float(shares.std(ddof=1)) / math.sqrt(len(shares))
+    short: list[JsonValue] = [name for name, values in tried if len(values) < k]
+    return found | ({"short_prompts": len(short), "short": short[:_NAMED]} if short else {})

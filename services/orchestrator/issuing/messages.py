@@ -3,7 +3,7 @@
 import time
 
 from headrace.services.orchestrator.issuing.prompts import PromptRow
-from headrace.services.orchestrator.settings import OrchestratorSettings
+from headrace.services.orchestrator.settings import EvalTable, OrchestratorSettings
 from headrace.wire import tracing
 from headrace.wire.contracts import Header, Message, PromptGroup, Purpose, Sampling, eval_group_id, group_id
 from headrace.wire.telemetry.logs import new_traceparent
@@ -48,10 +48,11 @@ def training_prompt(
     )
 
 
-def eval_prompt(settings: OrchestratorSettings, row: PromptRow, *, prompt: int, version: int) -> Message:
-    """An evaluation group: `eval.k` rollouts of one held-out prompt, no credit, no journal."""
+def eval_prompt(
+    settings: OrchestratorSettings, table: EvalTable, row: PromptRow, *, prompt: int, version: int
+) -> Message:
+    """An evaluation group: `k` rollouts of one prompt of the set, no credit, no journal."""
     run = settings.run
-    table = settings.eval
     return Message(
         header=Header(
             run_id=run.id,
@@ -67,7 +68,8 @@ def eval_prompt(settings: OrchestratorSettings, row: PromptRow, *, prompt: int, 
             group_size=table.k,
             sampling=Sampling(
                 temperature=table.temperature,
-                max_tokens=settings.sampling.max_tokens,
+                top_p=table.top_p,
+                max_tokens=table.max_tokens or settings.sampling.max_tokens,
                 stop_token_ids=settings.stop_token_ids,
                 seed=run.seed,
                 greedy=table.greedy,
@@ -77,5 +79,6 @@ def eval_prompt(settings: OrchestratorSettings, row: PromptRow, *, prompt: int, 
             eval_version=version,
             text=row.text,
             environment=row.environment,
+            task=table.task,
         ),
     )

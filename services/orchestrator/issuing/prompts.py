@@ -27,12 +27,14 @@ class PromptRow:
     columns: dict[str, Any]
     environment: EnvironmentTask | None = None
     """What is played; None: the prompt is completed."""
+    set: str = ""
+    """Its evaluation set; empty in training, and for a set without a name."""
 
 
 def read_prompts(path: Path) -> list[PromptRow]:
     """Reads a file that `headrace train` wrote; raises DataError naming file and column."""
     try:
-        table = read(path, *COLUMNS, "environment")
+        table = read(path, *COLUMNS, "environment", "set")
     except DataError as error:
         raise DataError(f"{error}; run `headrace train` to write it") from error
     missing = [name for name in COLUMNS if name not in table.column_names]
@@ -49,6 +51,7 @@ def _rows(records: list[dict[str, Any]]) -> Iterator[PromptRow]:
             text=record["text"],
             columns=json.loads(record["columns"]),
             environment=_task(record.get("environment")),
+            set=record.get("set") or "",
         )
 
 

@@ -29,12 +29,10 @@ CREATE TABLE IF NOT EXISTS requeued (
     group_index INTEGER UNIQUE
 );
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS eval_results (
+CREATE TABLE IF NOT EXISTS evaluated (
     version INTEGER NOT NULL,
     prompt INTEGER NOT NULL,
-    correct INTEGER NOT NULL,
-    total INTEGER NOT NULL,
-    abstained INTEGER NOT NULL DEFAULT 0,
+    entry BLOB NOT NULL,
     PRIMARY KEY (version, prompt)
 );
 """
@@ -81,7 +79,6 @@ class Store:
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.check()
         self._db.executescript(_SCHEMA)
-        self._add_abstained()
         self._count_anew()
 
     def issue(self, groups: Iterable[OpenGroup]) -> None:
@@ -228,15 +225,21 @@ class Store:
         if not count:
             del self._counts["open"]
 
-    def record_eval(self, version: int, prompt: int, correct: int, total: int, abstained: int = 0) -> None:
-        """Records a held-out prompt's result; the first one counts. `total`: rollouts scored; 0 = missing prompt."""
-        row = (version, prompt, correct, total, abstained)
-        self._db.execute("INSERT OR IGNORE INTO eval_results VALUES (?, ?, ?, ?, ?)", row)
+    def keep_evaluated(self, version: int, prompt: int, entry: bytes) -> None:
+        """Keeps what came back of a held-out prompt until its evaluation is closed; the first one counts."""
+        self._db.execute("INSERT OR IGNORE INTO evaluated VALUES (?, ?, ?)", (version, prompt, entry))
 
-    def eval_results(self, version: int) -> dict[int, tuple[int, int, int]]:
-        """Results of one evaluation: prompt -> (correct, total, abstained)."""
-        query = "SELECT prompt, correct, total, abstained FROM eval_results WHERE version = ?"
-        return {prompt: (correct, total, lost) for prompt, correct, total, lost in self._db.execute(query, (version,))}
+    def evaluated_prompts(self, version: int) -> set[int]:
+        """Prompts of an evaluation that something came back of."""
+        return {prompt for (prompt,) in self._db.execute("SELECT prompt FROM evaluated WHERE version = ?", (version,))}
+
+    def evaluated(self, version: int) -> dict[int, bytes]:
+        """Prompt -> what came back of it."""
+        return dict(self._db.execute("SELECT prompt, entry FROM evaluated WHERE version = ?", (version,)))
+
+    def forget_evaluated(self, *, but: int = -1) -> None:
+        """Deletes what is kept of all evaluations but this one."""
+        self._db.execute("DELETE FROM evaluated WHERE version <> ?", (but,))
 
     def get(self, key: str) -> bytes | None:
         """A value of the meta table."""
@@ -266,12 +269,6 @@ class Store:
     def close(self) -> None:
         """Closes the file."""
         self._db.close()
-
-    def _add_abstained(self) -> None:
-        """Adds the column `abstained` to the database of an older run."""
-        columns = {name for _, name, *_ in self._db.execute("PRAGMA table_info(eval_results)")}
-        if "abstained" not in columns:
-            self._db.execute("ALTER TABLE eval_results ADD COLUMN abstained INTEGER NOT NULL DEFAULT 0")
 
     def _transaction(self) -> Transaction:
         return Transaction(self._db)

@@ -40,18 +40,21 @@ class Rubrics:
         """Components of all rubrics, each once, in the order of the config."""
         return list(dict.fromkeys(name for rubric in self._all() for name in rubric.names))
 
-    def rubric_of(self, columns: Mapping[str, object]) -> Rubric:
-        """The rubric of a row's task."""
-        return self._tasks.get(str(columns.get(self._table.task_column, "")), self._default)
+    def task_of(self, columns: Mapping[str, object], task: str = "") -> str:
+        """The task given, or else the one that a row's column names."""
+        return task or str(columns.get(self._table.task_column, ""))
 
-    def versions(self, columns: Mapping[str, object]) -> dict[str, str]:
-        """Scorer -> version, of the rubric of a row."""
-        return self.rubric_of(columns).versions()
+    def rubric_of(self, columns: Mapping[str, object], task: str = "") -> Rubric:
+        """The rubric of a task, or of a row's."""
+        return self._tasks.get(self.task_of(columns, task), self._default)
 
-    def version(self, columns: Mapping[str, object], versions: Mapping[str, str]) -> str:
-        """Version of a row's rubric: changes with its config and with any of its scorers' `versions`."""
-        task = str(columns.get(self._table.task_column, ""))
-        table = self._table.tasks.get(task)
+    def versions(self, columns: Mapping[str, object], task: str = "") -> dict[str, str]:
+        """Scorer -> version, of a rubric."""
+        return self.rubric_of(columns, task).versions()
+
+    def version(self, columns: Mapping[str, object], versions: Mapping[str, str], task: str = "") -> str:
+        """Version of a rubric: changes with its config and with any of its scorers' `versions`."""
+        table = self._table.tasks.get(self.task_of(columns, task))
         tables = self._table.scorers if table is None else table.scorers
         return digest(tables, self._table if table is None else table, versions)
 
@@ -78,7 +81,7 @@ class Rubrics:
         """
         samples = self.seen(samples)
         parts: dict[tuple[int, str, int], list[int]] = defaultdict(list)
-        rubrics = [self.rubric_of(sample.columns) for sample in samples]
+        rubrics = [self.rubric_of(sample.columns, sample.task) for sample in samples]
         for number, (sample, rubric) in enumerate(zip(samples, rubrics, strict=True)):
             parts[id(rubric), sample.group, 0 if sample.group else number].append(number)
         scoring = [
@@ -116,9 +119,9 @@ class Rubrics:
         down = [f"{slot.name} is down: {slot.circuit.trouble}" for slot in self.slots if slot.circuit.trouble]
         return "; ".join(down) or None
 
-    def problems(self, columns: Mapping[str, object]) -> list[str]:
+    def problems(self, columns: Mapping[str, object], task: str = "") -> list[str]:
         """Why a data row with these columns could never be scored."""
-        rubric = self.rubric_of(columns)
+        rubric = self.rubric_of(columns, task)
         found = [(slot.name, slot.scorer.problem(columns)) for slot in rubric.slots()]
         return [f"{name}: {words}" for name, words in found if words]
 

@@ -27,6 +27,7 @@ def _sample(prompt: PromptGroup, rollout: Rollout, name: str) -> Sample:
         loss_mask=rollout.loss_mask,
         truncated=rollout.finish_reason.is_limit,
         episode=episode,
+        task=prompt.task,
     )
 
 

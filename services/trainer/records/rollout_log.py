@@ -1,6 +1,5 @@
 """The rows of `RUN/rollouts/step-000001.parquet`: what a step was trained on, for people."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.contracts import decode_header
 from headrace.wire.contracts.messages import Rollout, TokenMask
 from headrace.wire.rundir import rollouts
-from headrace.wire.telemetry.logs import trace_id
 
 
 def write_rollouts(
@@ -35,16 +33,7 @@ def _rows(step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, most_lag
     added = {name: iter(values) for name, values in outcome.shaping.items()}
     for group in batch:
         scored = group.scored
-        of_group = {
-            "step": step,
-            "group_index": group.group_index,
-            "group_id": group.group_id,
-            "sample_id": scored.group.prompt.sample_id,
-            "prompt": scored.group.prompt.text,
-            "scorers": json.dumps(scored.versions, sort_keys=True),
-            "replica_id": scored.group.replica_id,
-            "trace_id": trace_id(decode_header(group.data).traceparent),
-        }
+        of_group = rollouts.of_group(step, decode_header(group.data), scored)
         pairs = zip(scored.group.rollouts, scored.scores, strict=True)
         for number, (rollout, score) in enumerate(pairs):
             is_trained = number < scored.group.prompt.trained and score.value is not None

@@ -211,11 +211,12 @@ class StepLoop:
         """Exports the model after the last step, reports it, and stays for evaluations that still read this version."""
         self._doing("the last publication to end", self._runtime.publication_limit_s)
         self._runtime.publication_ended(given_up=self._given_up)
-        self.checkpoint()
-        target = RunPaths(self._settings.run_dir).export
-        digest = self._leader.export(target)
-        self._ledger.exported(target, digest)
-        log.info("exported", path=str(target), weights_sha256=digest)
+        if self.version:
+            self.checkpoint()
+            target = RunPaths(self._settings.run_dir).export
+            digest = self._leader.export(target)
+            self._ledger.exported(target, digest)
+            log.info("exported", path=str(target), weights_sha256=digest)
         self._reporter.finished = True
         self._reporter.wake()
         limit_s = self._settings.trainer.evaluation_timeout_s

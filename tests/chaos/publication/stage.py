@@ -21,7 +21,6 @@ from headrace.services.orchestrator.settings import OrchestratorSettings, Public
 from headrace.services.orchestrator.state.registry import Registry
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
-from headrace.services.orchestrator.status import Status
 from headrace.services.trainer import service as trainer_service
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.registration import register
@@ -83,7 +82,7 @@ async def orchestrator(
     coordinator = Coordinator(state, registry, clients, events, times)
     run = WatchedRun(settings, store, state, registry, issuer, coordinator, None, events, broker, clients)
     run.outcomes = {}
-    servicer = OrchestratorServicer(run, Status(store, state, registry, issuer, coordinator, None), run_id=RUN_ID)
+    servicer = OrchestratorServicer(run, run_id=RUN_ID)
     rpc = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", port)
     joiners = asyncio.create_task(Joiners(state, registry, coordinator, lambda: not run.turns.trainer_has).run())
     try:

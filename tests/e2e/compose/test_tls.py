@@ -24,16 +24,16 @@ PORTS = ("orchestrator:7000", "rollout:7000", "trainer:7000", "reward:7000")
 ASK = """
 import asyncio, json, pathlib, sys
 import grpc
-from headrace.wire.v1 import orchestrator_pb2 as pb, orchestrator_pb2_grpc as rpc
+from headrace.wire.v1 import rollout_pb2 as pb, rollout_pb2_grpc as rpc
 folder, *names = pathlib.Path(sys.argv[1]), *sys.argv[2:5]
 ca, chain, key = (folder.joinpath(name).read_bytes() for name in names)
 async def ask(token):
-    options = (('grpc.ssl_target_name_override', 'orchestrator.headrace.internal'),)
+    options = (('grpc.ssl_target_name_override', 'rollout.headrace.internal'),)
     credentials = grpc.ssl_channel_credentials(ca, key, chain)
-    async with grpc.aio.secure_channel('orchestrator:7000', credentials, options) as channel:
+    async with grpc.aio.secure_channel('rollout:7000', credentials, options) as channel:
         metadata = (('authorization', 'Bearer ' + token),) if token else ()
         try:
-            await rpc.OrchestratorServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=20, metadata=metadata)
+            await rpc.RolloutServiceStub(channel).GetReplica(pb.GetReplicaRequest(), timeout=20, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             return error.code().name
         return 'OK'
@@ -41,7 +41,7 @@ async def main():
     print(json.dumps([await ask(token) for token in sys.argv[5:]]))
 asyncio.run(main())
 """
-"""The status, with a certificate of this folder and each of some tokens."""
+"""What a replica is, with a certificate of this folder and each of some tokens."""
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ class Evals:
         added = await wait_for(asyncio.to_thread(self._tail.read), _READ_S, "evals.jsonl to be read")
         if added.anew:
             self._by_version = {}
-        fresh = [_evaluation(record) for record in records(added.data) if type(record.get(VERSION)) is int]
+        fresh = [EvaluationRow.of(record) for record in records(added.data) if type(record.get(VERSION)) is int]
         self._by_version.update((row.version, row) for row in fresh)
         return fresh
 
@@ -104,12 +104,6 @@ def _events(lines: Iterable[bytes], path: Path) -> Iterable[LogRecord]:
         record = parse(line)
         if record is not None and _is_event(record) and not confined_fault(path, record):
             yield LogRecord.model_validate(record | {"service": service})
-
-
-def _evaluation(record: Record) -> EvaluationRow:
-    """The numbers of the record."""
-    numbers = {name: value for name, value in record.items() if value is None or isinstance(value, int | float)}
-    return EvaluationRow.model_validate({"accuracy": None, **numbers})
 
 
 def _timeline(record: LogRecord) -> PublicationTimeline:

@@ -15,6 +15,7 @@ from headrace.wire.api.runs import ConfigKey, RunRow
 from headrace.wire.errors import ConfigError
 from headrace.wire.peers.urls import without_credentials
 from headrace.wire.rundir import jsonl
+from headrace.wire.rundir.evals import headline
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP
 
@@ -62,13 +63,14 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
         run_id = ""
     metrics = jsonl.last(RunPaths(folder.path).metrics)
     evaluated = jsonl.last(RunPaths(folder.path).evals)
+    held_out = headline([evaluated])
     return RunRow(
         name=folder.name,
         id=run_id,
         state=_state(folder.path, now) if current_state is None else current_state,
         steps=int(jsonl.number_of(metrics.get(STEP)) or 0),
         reward_mean=jsonl.number_of(metrics.get("reward_mean")),
-        accuracy=jsonl.number_of(evaluated.get("accuracy")),
+        accuracy=held_out.known[0] if held_out.known and held_out.title == "accuracy" else None,
         began=round(folder.began, 3),
         current=current_state is not None,
     )

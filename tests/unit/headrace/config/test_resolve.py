@@ -119,7 +119,7 @@ def test_an_unknown_key_is_refused_with_line_and_nearest_key(tmp_path: Path) -> 
         ),
         ("[training]\n", "run.toml:3: unknown table [training]; did you mean [tracing] or [trainer]?"),
         ("[run]\nseed = true\n", "run.toml:4: [run] seed = true: input should be a valid integer"),
-        ("[run]\nmax_steps = 0\n", "run.toml:4: [run] max_steps = 0: input should be greater than or equal to 1"),
+        ("[run]\nmax_steps = -1\n", "run.toml:4: [run] max_steps = -1: input should be greater than or equal to 0"),
         ("[run]\nid = 'A b'\n", "run.toml:3: [run] run id 'A b' must be 1 to 63 of"),
         ("run = 3\n", "run.toml:"),
         (

@@ -46,8 +46,8 @@ def test_dynamic_sampling_cannot_begin_with_a_discriminator_that_knows_nothing()
 
 def test_an_evaluation_must_name_an_existing_reward_component() -> None:
     labelled = NUMERIC | {"label": "right"}
-    assert config(labelled, eval={"component": "right"}).eval.component == "right"
-    assert config(labelled, eval={"component": "right.part"}).eval.component == "right.part"
+    assert config(labelled, eval={"component": "right"}).eval[0].component == "right"
+    assert config(labelled, eval={"component": "right.part"}).eval[0].component == "right.part"
     assert "eval.component = 'numeric' is none of the scorers: right" in message(
         labelled, eval={"component": "numeric"}
     )

@@ -16,6 +16,7 @@ from headrace.config.data import DataTable
 from headrace.data.prepare import LengthLimits, PreparedData, as_json, from_json, prepare
 from headrace.data.prepare_examples import prepare_examples
 from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, write_model
+from headrace.services.orchestrator.settings import EvalTable
 from headrace.wire.errors import ConfigError, DataError
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
@@ -63,6 +64,23 @@ def refusal(folder: Path, model: Path, path: str, **table: Any) -> str:
 
 
 SUMS = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(20)]
+
+
+def test_each_evaluation_set_has_its_own_rows_or_those_held_out(tmp_path: Path, model: Path) -> None:
+    training = jsonl(tmp_path, *SUMS)
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"q": "7+7=", "answer": "14", "id": "seven"}) + "\n")
+    limits = LengthLimits(max_prompt_tokens=50, vocab_size=1000, seed=0)
+    evals = (
+        EvalTable(name="b", path=str(other), columns={"prompt": "q"}),
+        EvalTable(name="a"),
+    )
+    found = prepare(DataTable(path=training, eval_size=4), model, limits, tmp_path, evals=evals)
+    rows = pq.read_table(tmp_path / "eval.parquet").to_pylist()
+    assert found.eval_prompts == 5 and [row["set"] for row in rows] == ["b", *"aaaa"]
+    assert (rows[0]["text"], rows[0]["sample_id"]) == ("7+7=", "seven")
+    with pytest.raises(ConfigError, match=r"\[\[eval\]\] a has no prompts: give path or split"):
+        prepare(DataTable(path=training), model, limits, tmp_path, evals=evals)
 
 
 def test_plain_rows_are_tokenized_with_their_columns_and_a_content_id(tmp_path: Path, model: Path) -> None:

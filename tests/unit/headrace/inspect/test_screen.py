@@ -97,7 +97,7 @@ def test_the_summary_counts_a_replayed_step_once(tmp_path: Path) -> None:
         log.close()
     summary = json.loads(summarize(tmp_path, 1.5).as_json())
     assert summary == {
-        "eval_before": 0.25, "eval_after": 0.5, "steps": 2, "rollouts": 16, "seconds": 1.5,
+        "eval_measure": "accuracy", "eval_before": 0.25, "eval_after": 0.5, "steps": 2, "rollouts": 16, "seconds": 1.5,
         "logprob_gap_max": 2e-6, "versions_committed": {"rollout-0": 2, "rollout-1": 1}, "run_dir": str(tmp_path),
         "receipt": None, "events_left_out": 0,
         "groups_dropped": {"stale": 1, "uninformative": 2},

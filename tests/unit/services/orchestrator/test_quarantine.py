@@ -1,7 +1,6 @@
 """A replica that serves what was never published must disown it; one that serves what was, or used to be, must not."""
 
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -28,7 +27,7 @@ async def run(tmp_path: Path) -> Run:
 
 
 async def beat(run: Run, incarnation: int, version: int, *, boot: str = "b") -> pb.HeartbeatResponse:
-    servicer = OrchestratorServicer(run, cast(Any, None), run_id="test")
+    servicer = OrchestratorServicer(run, run_id="test")
     told = PolicyVersion(incarnation=incarnation, version=version)
     return await servicer.Heartbeat(
         pb.HeartbeatRequest(replica_id="r", boot_id=boot, state=SERVING, version=told), None

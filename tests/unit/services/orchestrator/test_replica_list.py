@@ -51,7 +51,7 @@ async def test_the_list_comes_over_grpc_and_another_runs_worker_is_refused() -> 
     run: Any = SimpleNamespace(
         registry=registry, state=SimpleNamespace(operator_requests=SimpleNamespace(drained=set()))
     )
-    servicer = OrchestratorServicer(run, lambda: None, run_id="r")  # type: ignore[arg-type, return-value]
+    servicer = OrchestratorServicer(run, run_id="r")  # type: ignore[arg-type]
     server = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", 0)
     async with channel(f"127.0.0.1:{server.port}") as opened:
         stub = orchestrator_pb2_grpc.OrchestratorServiceStub(opened)

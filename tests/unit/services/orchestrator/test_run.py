@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -75,7 +74,7 @@ async def test_replicas_learn_ended_groups_and_the_trainer_where_its_awaited_gro
     office: Office,
 ) -> None:
     run = run_of(office)
-    servicer = OrchestratorServicer(run, cast(Any, None), run_id="test")
+    servicer = OrchestratorServicer(run, run_id="test")
     await run.register_trainer(trainer("t1"))
     await office.issuer.issue()
     run.register_replica(pb.RegisterReplicaRequest(replica_id="rollout-1", boot_id="b", address="r:1"))

@@ -117,7 +117,7 @@ async def test_a_flood_of_a_role_is_refused_and_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr(rate, "BURST", 5.0)
     monkeypatch.setattr(rate, "MOST_PER_S", 1e-6)
-    method, operator = "/wire.v1.OrchestratorService/GetStatus", bearer(folder, Role.OPERATOR)
+    method, operator = "/wire.v1.RolloutService/GetReplica", bearer(folder, Role.OPERATOR)
     labels = {"reason": "resource_exhausted"}
     before = REGISTRY.get_sample_value("headrace_rpc_refused_total", labels) or 0
     codes = [await code_of(port, method, operator) for _ in range(8)]

@@ -11,7 +11,7 @@ from headrace.wire.rundir.layout import CONFINED, RunPaths
 RUN = RunPaths(Path("RUN"))
 BEGUN = (
     *("journal", "checkpoints", "events", "broker", "weights", "export", "rollouts", "trackers", "annotations"),
-    *("metrics.jsonl", "evals.jsonl", "reference_logprobs.safetensors", "state.sqlite"),
+    *("evaluations", "metrics.jsonl", "evals.jsonl", "reference_logprobs.safetensors", "state.sqlite"),
 )
 BEFORE = (
     *("config", "model", "base", "tokenizer.json", "prompts.parquet", "eval.parquet", "examples.parquet", "logs"),

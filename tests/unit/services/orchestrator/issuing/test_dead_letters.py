@@ -144,7 +144,9 @@ async def test_a_kill_at_any_statement_of_an_issue_changes_nothing(house: House)
 
 async def test_a_letter_that_cannot_be_issued_again_is_refused_with_the_reason(house: House) -> None:
     await house.issue()
-    house.broker.put(StreamName.DEAD, encode(eval_prompt(house.settings, ROWS[0], prompt=0, version=3)))
+    house.broker.put(
+        StreamName.DEAD, encode(eval_prompt(house.settings, house.settings.eval[0], ROWS[0], prompt=0, version=3))
+    )
     house.broker.put(StreamName.DEAD, b"nobody can read this")
     trained = await house.bury(1)
     house.store = Store(house.path / "other.sqlite")

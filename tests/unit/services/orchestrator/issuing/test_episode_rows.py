@@ -56,14 +56,14 @@ async def test_a_lost_sequence_counter_continues_after_the_streams_last_number(t
     async with office(tmp_path) as it:
         await rebuilt(it, [PLAYED]).issue()
         it.store.set_int("sequence_episodes", 0)
-        await it.prompts.put(eval_prompt(it.settings, PLAYED, prompt=0, version=0))
+        await it.prompts.put(eval_prompt(it.settings, it.settings.eval[0], PLAYED, prompt=0, version=0))
         assert len(await it.broker.live(StreamName.EPISODES)) == 4
 
 
 async def test_an_evaluation_finds_its_episodes(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, [PLAYED, PLAYED], it.store, it.broker, it.prompts)
-        await it.prompts.put(eval_prompt(it.settings, PLAYED, prompt=1, version=3))
+        await it.prompts.put(eval_prompt(it.settings, it.settings.eval[0], PLAYED, prompt=1, version=3))
         assert await evaluation._live(3) == {1}
 
 

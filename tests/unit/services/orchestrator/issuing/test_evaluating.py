@@ -20,9 +20,9 @@ def operation() -> tuple[float, float]:
 
 async def test_an_error_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with office(tmp_path) as it:
-        since, deadline_s = time.time(), it.settings.eval.deadline_s
+        since, deadline_s = time.time(), it.settings.eval[0].deadline_s
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
-        evaluation.start(0)
+        evaluation.start(0, 5)
         await it.until_issued(len(ROWS))
         active, until = operation()
         assert active == 1 and since + deadline_s <= until <= time.time() + deadline_s
@@ -30,7 +30,7 @@ async def test_an_error_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.
         def fails(version: int) -> None:
             raise OSError("the database is gone")
 
-        monkeypatch.setattr(it.store, "eval_results", fails)
+        monkeypatch.setattr(it.store, "evaluated_prompts", fails)
         await evaluation.finished()
         active, until = operation()
         assert active == 0 and since <= until <= time.time()

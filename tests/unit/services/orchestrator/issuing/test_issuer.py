@@ -37,6 +37,7 @@ from headrace.wire.contracts import (
     eval_group_id,
 )
 from headrace.wire.peers.rpc import serve
+from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import StreamName
 from headrace.wire.v1 import common_pb2, trainer_pb2, trainer_pb2_grpc
@@ -68,7 +69,7 @@ class Office:
             run=RunTable(id="test", seed=1, max_steps=5, max_staleness=staleness),
             batch=BatchTable(groups=3, group_size=2),
             run_dir=path,
-            eval=EvalTable(deadline_s=60),
+            eval=(EvalTable(deadline_s=60),),
         )
         self.broker = MemoryBroker()
         self.teller = FateTeller()
@@ -255,13 +256,13 @@ async def test_an_evaluation_ends_with_its_last_prompt_and_is_written_down(tmp_p
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
         assert evaluation.due(0, 5) and not evaluation.due(1, 5)
-        evaluation.start(0)
+        evaluation.start(0, 5)
         await it.until_issued(5)
         for position, message in enumerate(await it.issued()):
             assert message.header.purpose is Purpose.EVAL
             await evaluation._take(evaluated(message, float(position < 2)))
         await evaluation.finished()
-        assert [result.accuracy for result in evaluation.results] == [0.4]
+        assert [row["accuracy"] for row in evaluation.results] == [0.4]
         again = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
         assert again.results == evaluation.results
         assert not again.due(0, 5)
@@ -274,7 +275,7 @@ async def test_an_evaluation_ends_at_its_deadline_and_reports_missing_prompts(
     monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
     async with office(tmp_path) as it:
         evaluation = Evaluation(it.settings, ROWS, it.store, it.broker, it.prompts)
-        evaluation.start(0)
+        evaluation.start(0, 5)
         await it.until_issued(5)
         first, second, *_ = await it.issued()
         await evaluation._take(evaluated(first, 1.0))
@@ -285,8 +286,8 @@ async def test_an_evaluation_ends_at_its_deadline_and_reports_missing_prompts(
         assert evaluation.running
         clock[0] += 2.0
         await evaluation.finished()
-        (result,) = evaluation.results
-        assert (result.prompts, result.missing, result.accuracy) == (1, 4, 1.0)
+        (row,) = evaluation.results
+        assert (row["prompts"], row["missing"], row["accuracy"]) == (1, 4, 1.0)
 
 
 async def test_a_run_in_which_nothing_can_be_scored_ends_with_the_reason(tmp_path: Path) -> None:
@@ -334,18 +335,50 @@ async def test_an_answer_of_another_version_does_not_count(tmp_path: Path) -> No
         header = Header(run_id="test", purpose=Purpose.EVAL, group_index=0, group_id=eval_group_id("test", 4, 0))
         body = builders.scored(0, size=1, version=5)
         await evaluation._take(Message(header=header, body=body))
-        assert it.store.eval_results(4) == {0: (0, 0, 0)}
+        assert it.store.evaluated(4) == {0: b""}
 
 
 async def test_an_unscored_answer_is_reported_as_abstained(tmp_path: Path) -> None:
     async with office(tmp_path) as it:
-        evaluation = Evaluation(it.settings, ROWS[:1], it.store, it.broker, it.prompts)
-        for prompt in range(2):
-            header = Header(
-                run_id="test", purpose=Purpose.EVAL, group_index=prompt, group_id=eval_group_id("test", 4, prompt)
-            )
-            body = builders.scored(0, size=2, version=4)
-            lost = (body.scores[0], replace(body.scores[1], value=None, reason="the judge hung"))
-            tombstone = Tombstone(reason=DropReason.ABSTAINED)
-            await evaluation._take(Message(header=header, body=tombstone if prompt else replace(body, scores=lost)))
-        assert it.store.eval_results(4) == {0: (0, 1, 1), 1: (0, 0, it.settings.eval.k)}
+        often = EvalTable(name="often", every=2, k=3, greedy=False, top_p=0.5, max_tokens=7, task="exact")
+        sets = (often, EvalTable(name="late", first=False, prompts=1))
+        it.settings = it.settings.model_copy(update={"eval": sets})
+        rows = [replace(row, set=name) for name in ("often", "late") for row in ROWS[:2]]
+
+        def made() -> Evaluation:
+            return Evaluation(it.settings, rows, it.store, it.broker, it.prompts)
+
+        evaluation = made()
+        assert [version for version in range(6) if evaluation.due(version, 5)] == [0, 2, 4, 5]
+        assert [one.table.name for one in evaluation._due(0, 5)] == ["often"]
+        evaluation.start(5, 5)
+        await it.until_issued(3)
+        messages = await it.issued()
+        assert [(one.header.group_index, one.body.group_size, one.body.task) for one in messages] == [
+            (0, 3, "exact"), (1, 3, "exact"), (2, 1, ""),
+        ]  # fmt: skip
+        sampling = messages[0].body.sampling
+        assert (sampling.top_p, sampling.max_tokens, sampling.greedy) == (0.5, 7, False)
+        for message in messages[:2]:
+            await evaluation._take(answer(message, size=3))
+        assert evaluation._task is not None
+        evaluation._task.cancel()
+        evaluation = made()
+        evaluation.start(5, 5)
+        lost = Tombstone(reason=DropReason.ABSTAINED)
+        await evaluation._take(Message(header=messages[2].header, body=lost))
+        await evaluation.finished()
+        (row,) = evaluation.results
+        assert (row["often/prompts"], row["often/missing"], row["often/abstained"]) == (2, 0, 2)
+        assert (row["late/prompts"], row["late/missing"], row["late/abstained"]) == (0, 1, 1)
+        assert not it.store.evaluated(5) and len(await it.issued()) == 3
+        kept = rollouts.read(rollouts.rollout_file(it.path / "evaluations", 5), ("set", "step", "sample_id", "reward"))
+        assert kept.num_rows == 6 and set(kept["set"].to_pylist()) == {"often"} and set(kept["step"].to_pylist()) == {5}
+        assert kept["reward"].null_count == 2 and set(kept["sample_id"].to_pylist()) == {"s0"}
+
+
+def answer(message: Message, *, size: int) -> Message:
+    """Answers of version 5, of which the last could not be scored."""
+    body = builders.scored(message.header.group_index, size=size, version=5)
+    lost = replace(body.scores[-1], value=None, reason="the judge hung")
+    return Message(header=message.header, body=replace(body, scores=(*body.scores[:-1], lost)))

@@ -1,11 +1,16 @@
 """Credit, order, registry, scoring of evaluations: the pure parts of the orchestrator."""
 
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.services.orchestrator.issuing.credit import credit_limit
-from headrace.services.orchestrator.issuing.eval_result import count_correct, summarize
+from headrace.services.orchestrator.issuing.eval_result import numbers_of, was_graded
 from headrace.services.orchestrator.issuing.prompts import PromptOrder
 from headrace.services.orchestrator.issuing.start_gate import StartGate
 from headrace.services.orchestrator.publication.transfer import check_digests
@@ -102,30 +107,37 @@ def test_a_replica_that_registers_again_is_still_the_one_that_missed_a_publicati
     assert newborn.distrust and newborn.version.version == 0, "its next life comes back over the disk"
 
 
-def test_pass_at_k_and_avg_at_k_by_hand() -> None:
-    result = summarize(3, {0: (4, 4, 0), 1: (1, 4, 0), 2: (0, 4, 0), 3: (0, 0, 0)}, wanted=5, k=4)
-    assert result.accuracy == pytest.approx(5 / 12)
-    assert result.pass_at_k == pytest.approx(2 / 3)
-    assert result.avg_at_k == pytest.approx(5 / 12)
-    assert (result.prompts, result.missing, result.abstained) == (3, 2, 0)
-
-
-def test_evaluation_means_exclude_abstained_rollouts_and_count_them() -> None:
-    result = summarize(3, {0: (1, 3, 1), 1: (0, 0, 4)}, wanted=2, k=4)
-    assert result.accuracy == result.avg_at_k == pytest.approx(1 / 3)
-    assert (result.prompts, result.missing, result.abstained) == (1, 1, 5)
-
-
-def test_correct_is_above_the_bound_of_the_chosen_component() -> None:
+def held_out(*prompts: Sequence[float | None], **given: Any) -> dict[str, Any]:
+    """The numbers of a set whose rollouts have these scores, those of component `x` being a half of them."""
     scores = [
-        Score(rollout_id="a", value=0.2, components={"x": 1.0}),
-        Score(rollout_id="b", value=0.9, components={"x": 0.0}),
+        [
+            Score(rollout_id="", value=value, components={} if value is None else {"x": value / 2}, weights={"x": 2.0})
+            for value in some
+        ]
+        for some in prompts
     ]
-    assert count_correct(scores, component="", above=0.5) == (1, 2)
-    assert count_correct(scores[:1], component="x", above=0.5) == (1, 1)
-    lost = Score(rollout_id="c", value=None, components={"y": 1.0}, reason="the judge hung")
-    assert count_correct([*scores, lost], component="", above=0.5) == (1, 2)
-    assert count_correct([*scores, lost], component="y", above=0.5) == (1, 1)
+    return numbers_of([(f"row-{number}", some) for number, some in enumerate(scores)], **given)
+
+
+def test_pass_at_k_and_avg_at_k_are_over_prompts_with_k_tries_and_the_others_are_named() -> None:
+    found = held_out((1, 1, 1, 1), (1, 0, 0, 0), (0, 0, 0, 0), (1, 1, None), (None,) * 4, (), k=4)
+    assert (found["prompts"], found["missing"], found["abstained"]) == (4, 2, 5)
+    assert found["accuracy"] == found["reward_mean"] == pytest.approx(7 / 14)
+    assert found["pass_at_k"] == pytest.approx(2 / 3) and found["avg_at_k"] == pytest.approx(1.25 / 3)
+    shares = [1.0, 0.25, 0.0]
+    assert found["avg_at_k_error"] == pytest.approx(1.96 * statistics.stdev(shares) / math.sqrt(3))
+    assert (found["short_prompts"], found["short"]) == (1, ["row-3"])
+    assert found["rewards/x/mean"] == pytest.approx(0.25) and found["rewards/x/weighted"] == found["reward_mean"]
+
+
+def test_graded_scores_have_a_mean_and_an_accuracy_only_above_a_bound() -> None:
+    graded = held_out((0.2,), (0.9,))
+    assert graded["reward_mean"] == pytest.approx(0.55) and "accuracy" not in graded and was_graded([{}, graded])
+    assert held_out((0.2,), (0.9,), correct_above=0.8)["accuracy"] == 0.5
+    assert "accuracy" not in held_out((1.0,), (0.0,), was_graded=True)
+    assert held_out((2.0,), (0.0,), component="x")["accuracy"] == 0.5
+    lost = held_out(())
+    assert (lost["missing"], "accuracy" in lost, was_graded([lost])) == (1, False, False)
 
 
 def test_a_wrong_or_missing_digest_is_a_contract_error() -> None:
