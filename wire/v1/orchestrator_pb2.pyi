@@ -837,6 +837,26 @@ class RunStatus(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AveragesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
@@ -862,6 +882,8 @@ class RunStatus(_message.Message):
     BOTTLENECK_FIELD_NUMBER: _builtins.int
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     UNREACHABLE_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    AVERAGES_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     reason: _builtins.str
     step: _builtins.int
@@ -875,6 +897,7 @@ class RunStatus(_message.Message):
     waiting_since: _builtins.float
     waiting_until: _builtins.float
     now: _builtins.float
+    step_seconds: _builtins.float
     @_builtins.property
     def eval(self) -> _containers.RepeatedCompositeFieldContainer[Global___EvaluationRow]: ...
     @_builtins.property
@@ -901,6 +924,8 @@ class RunStatus(_message.Message):
     def environments(self) -> _containers.RepeatedCompositeFieldContainer[Global___EnvironmentStatus]: ...
     @_builtins.property
     def unreachable(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnreachablePeer]: ...
+    @_builtins.property
+    def averages(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
         self,
         *,
@@ -929,15 +954,19 @@ class RunStatus(_message.Message):
         bottleneck: Global___Bottleneck | None = ...,
         environments: _abc.Iterable[Global___EnvironmentStatus] | None = ...,
         unreachable: _abc.Iterable[Global___UnreachablePeer] | None = ...,
+        step_seconds: _builtins.float | None = ...,
+        averages: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "operator", b"operator", "publication", b"publication", "run", b"run", "trainer", b"trainer", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_step_seconds", b"_step_seconds", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "operator", b"operator", "publication", b"publication", "run", b"run", "step_seconds", b"step_seconds", "trainer", b"trainer", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "bottleneck", b"bottleneck", "credit", b"credit", "environments", b"environments", "eval", b"eval", "evaluating", b"evaluating", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "incarnation", b"incarnation", "max_steps", b"max_steps", "now", b"now", "operator", b"operator", "publication", b"publication", "reason", b"reason", "replicas", b"replicas", "run", b"run", "state", b"state", "step", b"step", "streams", b"streams", "trainer", b"trainer", "unreachable", b"unreachable", "version", b"version", "waiting_for", b"waiting_for", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since", "_evaluating_until", b"_evaluating_until", "_step_seconds", b"_step_seconds", "_waiting_since", b"_waiting_since", "_waiting_until", b"_waiting_until", "averages", b"averages", "bottleneck", b"bottleneck", "credit", b"credit", "environments", b"environments", "eval", b"eval", "evaluating", b"evaluating", "evaluating_since", b"evaluating_since", "evaluating_until", b"evaluating_until", "groups", b"groups", "incarnation", b"incarnation", "max_steps", b"max_steps", "now", b"now", "operator", b"operator", "publication", b"publication", "reason", b"reason", "replicas", b"replicas", "run", b"run", "state", b"state", "step", b"step", "step_seconds", b"step_seconds", "streams", b"streams", "trainer", b"trainer", "unreachable", b"unreachable", "version", b"version", "waiting_for", b"waiting_for", "waiting_since", b"waiting_since", "waiting_until", b"waiting_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__evaluating_since: _TypeAlias = _typing.Literal["evaluating_since"]  # noqa: Y015
     _WhichOneofArgType__evaluating_since: _TypeAlias = _typing.Literal["_evaluating_since", b"_evaluating_since"]  # noqa: Y015
     _WhichOneofReturnType__evaluating_until: _TypeAlias = _typing.Literal["evaluating_until"]  # noqa: Y015
     _WhichOneofArgType__evaluating_until: _TypeAlias = _typing.Literal["_evaluating_until", b"_evaluating_until"]  # noqa: Y015
+    _WhichOneofReturnType__step_seconds: _TypeAlias = _typing.Literal["step_seconds"]  # noqa: Y015
+    _WhichOneofArgType__step_seconds: _TypeAlias = _typing.Literal["_step_seconds", b"_step_seconds"]  # noqa: Y015
     _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
     _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
     _WhichOneofReturnType__waiting_until: _TypeAlias = _typing.Literal["waiting_until"]  # noqa: Y015
@@ -946,6 +975,8 @@ class RunStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluating_since) -> _WhichOneofReturnType__evaluating_since | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluating_until) -> _WhichOneofReturnType__evaluating_until | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_seconds) -> _WhichOneofReturnType__step_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_since) -> _WhichOneofReturnType__waiting_since | None: ...
     @_typing.overload
@@ -1450,10 +1481,12 @@ class RunIdentity(_message.Message):
     RUN_DIR_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     BEGAN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     run_dir: _builtins.str
     name: _builtins.str
     began: _builtins.float
+    ended: _builtins.float
     def __init__(
         self,
         *,
@@ -1461,14 +1494,20 @@ class RunIdentity(_message.Message):
         run_dir: _builtins.str = ...,
         name: _builtins.str = ...,
         began: _builtins.float | None = ...,
+        ended: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_began", b"_began", "began", b"began"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_began", b"_began", "_ended", b"_ended", "began", b"began", "ended", b"ended"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_began", b"_began", "began", b"began", "id", b"id", "name", b"name", "run_dir", b"run_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_began", b"_began", "_ended", b"_ended", "began", b"began", "ended", b"ended", "id", b"id", "name", b"name", "run_dir", b"run_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__began: _TypeAlias = _typing.Literal["began"]  # noqa: Y015
     _WhichOneofArgType__began: _TypeAlias = _typing.Literal["_began", b"_began"]  # noqa: Y015
+    _WhichOneofReturnType__ended: _TypeAlias = _typing.Literal["ended"]  # noqa: Y015
+    _WhichOneofArgType__ended: _TypeAlias = _typing.Literal["_ended", b"_ended"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__began) -> _WhichOneofReturnType__began | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended) -> _WhichOneofReturnType__ended | None: ...
 
 Global___RunIdentity: _TypeAlias = RunIdentity  # noqa: Y015
 

@@ -29,6 +29,9 @@ def test_the_headline_says_how_the_run_stands(browser: Browser, shown: Shown) ->
         expect(headline.locator(".tile").filter(has_text="Held-out accuracy").locator(".tile-value")).to_contain_text(
             "%"
         )
+        expect(headline).to_contain_text("ran 5 min 21 s")
+        expect(headline.locator(".tile").filter(has_text="Trainer waited")).to_contain_text("mean of 400 steps")
+        expect(page.locator(".freshness")).to_have_text("Ended")
         expect(headline.locator(".bottleneck")).not_to_be_empty()
         expect(headline.get_by_role("button")).to_have_count(0)
         expect(page.locator(".log tbody tr").first).to_contain_text("run ended")

@@ -1512,9 +1512,14 @@ export interface components {
             name: string;
             /**
              * Began
-             * @description Unix seconds of its first event; None before that.
+             * @description Unix seconds of its first event; None before its files are read.
              */
             began: number | null;
+            /**
+             * Ended
+             * @description Unix seconds of its last event or step; None while it runs.
+             */
+            ended?: number | null;
         };
         /**
          * RunRow
@@ -1541,7 +1546,7 @@ export interface components {
             accuracy: number | null;
             /**
              * Began
-             * @description Unix seconds at which its config was written.
+             * @description Unix seconds of its first event; before that, of its config's last write.
              */
             began: number;
             /**
@@ -1651,6 +1656,19 @@ export interface components {
              */
             now: number;
             bottleneck: components["schemas"]["Bottleneck"];
+            /**
+             * Step Seconds
+             * @description Median seconds from step to step of the newest steps; None before the second.
+             */
+            step_seconds?: number | null;
+            /**
+             * Averages
+             * @description Means over the steps of a run that has ended; empty while it runs.
+             * @default {}
+             */
+            averages: {
+                [key: string]: number;
+            };
         };
         /**
          * Said

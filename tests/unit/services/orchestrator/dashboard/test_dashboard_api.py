@@ -16,6 +16,7 @@ from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.http import Guard
+from headrace.wire.rundir.metrics import steps_of
 from tests.dashboard_run import write_metrics, write_run
 from tests.http_tokens import any_role
 
@@ -53,10 +54,14 @@ async def get(http: httpx.AsyncClient, path: str, **params: Any) -> Any:
     return answer.json()
 
 
-async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx.AsyncClient) -> None:
+async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx.AsyncClient, board: Board) -> None:
     status = await get(http, "/api/status")
     assert status["state"] == "finished" and status["step"] == STEPS
     assert status["run"]["name"] == "mine" and status["run"]["began"] == 1_790_000_000.0
+    assert status["run"]["ended"] == 1_790_000_000.0 + 0.8 * (STEPS + 1)
+    rows = list(steps_of(board.files.run_dir).values())
+    assert status["averages"]["loss"] == pytest.approx(sum(row["loss"] for row in rows) / STEPS, rel=1e-9)
+    assert status["step_seconds"] == pytest.approx(0.8) and status["trainer"]["metrics"]["loss"] == rows[-1]["loss"]
     assert status["groups"] == {"issued": 102, "trained": 100, "dropped": {"scorer_failed": 1, "stale": 1}, "open": 0}
     assert status["bottleneck"] == {"side": "none", "text": "The run is finished."}
     assert status["operator"] == {"paused": False, "stopping": False, "checkpoint_asked": False, "draining": []}
