@@ -236,6 +236,7 @@ def _group(step: int, index: int, run_id: str, draw: random.Random) -> Iterator[
         yield {
             "step": step, "group_index": index, "group_id": f"{run_id}/g{index:08d}", "rollout_index": number,
             "sample_id": f"s{index % 500}", "prompt": f"What is {left} + {right}?", "completion": text,
+            "columns": json.dumps({"answer": str(left + right), "source": "=sums"}),
             "reward": reward, "components": json.dumps({"correct": reward, "format": round(draw.random(), 3)}),
             "token_score": None, "reason": "equal" if reward else f"{left + right} was wanted",
             "scorers": json.dumps({"correct": "1", "format": "2"}), "advantage": reward - mean,

@@ -1,6 +1,6 @@
 """The status of a run: `/api/status`, `/api/replicas`, `/api/evals`, and gRPC `GetStatus`."""
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from headrace.wire.api.model import ApiModel, Metrics, Number
 
@@ -271,5 +271,5 @@ class RunStatus(RunProgress):
     bottleneck: Bottleneck
     step_seconds: float | None = None
     """Median seconds from step to step of the newest steps; None before the second."""
-    averages: Metrics = {}
+    averages: Metrics = Field(default_factory=dict)
     """Means over the steps of a run that has ended; empty while it runs."""

@@ -41,6 +41,7 @@ def _rows(step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, most_lag
             "group_id": group.group_id,
             "sample_id": scored.group.prompt.sample_id,
             "prompt": scored.group.prompt.text,
+            "columns": rollouts.bounded(scored.group.prompt.columns),
             "scorers": json.dumps(scored.versions, sort_keys=True),
             "replica_id": scored.group.replica_id,
             "trace_id": trace_id(decode_header(group.data).traceparent),

@@ -284,6 +284,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/rollouts/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Export
+         * @description The same rollouts in their order with whole texts, as CSV or JSON lines: the first 20,000.
+         *
+         *     Refuses with 503 while the texts of older steps are still searched.
+         */
+        get: operations["get_export_api_rollouts_export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rollouts/{step}/{group_index}": {
         parameters: {
             query?: never;
@@ -947,6 +969,18 @@ export interface components {
             sample_id: string;
             /** Prompt */
             prompt: string;
+            /**
+             * Answer
+             * @description The row's reference answer; empty without one.
+             */
+            answer: string;
+            /**
+             * Columns
+             * @description The row's columns, bounded: a text that is cut ends in `...`.
+             */
+            columns: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
             /** Trace Id */
             trace_id: string;
             /** Rollouts */
@@ -1372,6 +1406,11 @@ export interface components {
             finish_reasons: string[];
             /** Replicas */
             replicas: string[];
+            /**
+             * Components
+             * @description Of the newest step's rewards.
+             */
+            components: string[];
             /** Damaged */
             damaged: components["schemas"]["DamagedStep"][];
         };
@@ -1413,7 +1452,7 @@ export interface components {
             replica_id: string;
             /**
              * Prompt
-             * @description First characters.
+             * @description First characters; where all prompts of the step begin alike, those behind what they share.
              */
             prompt: string;
             /**
@@ -1421,6 +1460,16 @@ export interface components {
              * @description First characters.
              */
             completion: string;
+            /**
+             * Answer
+             * @description The row's reference answer, its first characters; empty without one.
+             */
+            answer: string;
+            /**
+             * Component
+             * @description Its score of the component that was asked for; None if that abstained.
+             */
+            component?: number | null;
         };
         /**
          * RolloutView
@@ -1664,9 +1713,8 @@ export interface components {
             /**
              * Averages
              * @description Means over the steps of a run that has ended; empty while it runs.
-             * @default {}
              */
-            averages: {
+            averages?: {
                 [key: string]: number;
             };
         };
@@ -2523,6 +2571,8 @@ export interface operations {
     get_rollouts_api_rollouts_get: {
         parameters: {
             query?: {
+                offset?: number;
+                limit?: number;
                 step_from?: number | null;
                 step_to?: number | null;
                 reward_min?: number | null;
@@ -2532,9 +2582,10 @@ export interface operations {
                 replica?: string | null;
                 group?: number | null;
                 text?: string | null;
+                component?: string | null;
+                component_min?: number | null;
+                component_max?: number | null;
                 sort?: string;
-                offset?: number;
-                limit?: number;
             };
             header?: never;
             path?: never;
@@ -2550,6 +2601,75 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["RolloutPage"];
                 };
+            };
+            /** @description The request lacks a token that is accepted here. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description The Host, the origin, the content type or the role of the token is not accepted here. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description A parameter or a field of the body is missing or wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description What answers it is not available now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+        };
+    };
+    get_export_api_rollouts_export_get: {
+        parameters: {
+            query: {
+                format: string;
+                step_from?: number | null;
+                step_to?: number | null;
+                reward_min?: number | null;
+                reward_max?: number | null;
+                version?: number | null;
+                finish?: string | null;
+                replica?: string | null;
+                group?: number | null;
+                text?: string | null;
+                component?: string | null;
+                component_min?: number | null;
+                component_max?: number | null;
+                sort?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description The request lacks a token that is accepted here. */
             401: {

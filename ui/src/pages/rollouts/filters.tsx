@@ -18,6 +18,9 @@ const FIELDS: Field[] = [
   { name: "version", label: "Version", isNumber: true },
   { name: "finish", label: "Finish" },
   { name: "replica", label: "Replica" },
+  { name: "component", label: "Component" },
+  { name: "component_min", label: "Its score from", isNumber: true },
+  { name: "component_max", label: "Its score to", isNumber: true },
   { name: "text", label: "Text contains" },
 ];
 const WAIT_MS = 250;

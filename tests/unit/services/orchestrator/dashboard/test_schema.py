@@ -30,7 +30,7 @@ PATHS = {
     "/api/runs": "",
     "/api/compare": "?runs=mine",
 }
-STREAMS = {"/api/events"}
+STREAMS = {"/api/rollouts/export", "/api/events"}
 
 
 @pytest.fixture
