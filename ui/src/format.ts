@@ -86,6 +86,12 @@ export function bytes(size: number): string {
   return `${Number((size / 1024 ** at).toPrecision(3))} ${units[at]}`;
 }
 
+/** A version `life.step`: the trainer's life is told where it is not the first. */
+export function versionWords(version: string): string {
+  const [life, step] = version.split(".");
+  return step === undefined ? version : life === "1" ? step : `${step} of life ${life}`;
+}
+
 /** One or many: `3 replicas`. */
 export function plural(number: number, word: string): string {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
