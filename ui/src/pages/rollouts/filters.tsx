@@ -72,7 +72,7 @@ export function Filters({ params, known }: { params: Params; known: Record<strin
   const { valueOf, changed, clear } = useTyped(params);
   return (
     <form class="filters" aria-label="Filters" onSubmit={(event) => event.preventDefault()}>
-      {FIELDS.map(({ name, label, isNumber }) => (
+      {FIELDS.filter(({ name }) => params.component || !name.startsWith("component_")).map(({ name, label, isNumber }) => (
         <label key={name} class={`field ${name}`}>
           <span>{label}</span>
           {known[name] ? (
