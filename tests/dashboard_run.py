@@ -90,6 +90,7 @@ def metrics_row(step: int, draw: random.Random) -> dict[str, float | int | bool]
         "mismatch_ess": 1 - abs(draw.gauss(0, 0.02)), "grad_norm": 1 + 0.3 * draw.random(), "learning_rate": 1e-4,
         "skipped": 0.0, "updates": 1.0, "kept_share": 1.0, "kl_coef": 0.0, "groups": 16, "rollouts": 64, "abstained": 0,
         "reward_mean": min(1.0, max(0.0, 0.3 + 0.6 * rise + draw.gauss(0, 0.04))), "reward_std": 0.4,
+        "reward_min": -0.3, "reward_max": 1.5,
         "prompt_tokens": 400, "completion_tokens": 1700, "completion_length_mean": 26 + 8 * rise + draw.gauss(0, 1),
         "truncated_share": 0.02 * draw.random(), "staleness_mean": draw.random(), "staleness_max": 1,
         "groups_stale": int(draw.random() < 0.1), "stale_tokens_share": 0.1 * draw.random(),
@@ -105,6 +106,10 @@ def metrics_row(step: int, draw: random.Random) -> dict[str, float | int | bool]
         "mfu": 0.25 * seconds / interval, "mfu_train": 0.28, "peak_host_memory_bytes": 4.0e9 + 1e6 * step,
         "peak_device_memory_bytes": 6.1e10, "peak_device_memory_reserved_bytes": 6.6e10,
     }  # fmt: skip
+    for name, weight in (("correct", 1.0), ("format", 0.3)):
+        mean = row["reward_mean"] * (0.5 + 0.1 * (step % 5))
+        row |= {f"rewards/{name}/{what}": value for what, value in (("mean", mean), ("weighted", weight * mean))}
+        row[f"rewards/{name}/abstained"] = 0.01 * (step % 3)
     row.update({f"extra_{number:02d}": draw.random() for number in range(_RANDOM_NUMBERS)})
     return row
 
@@ -231,6 +236,7 @@ def _group(step: int, index: int, run_id: str, draw: random.Random) -> Iterator[
         yield {
             "step": step, "group_index": index, "group_id": f"{run_id}/g{index:08d}", "rollout_index": number,
             "sample_id": f"s{index % 500}", "prompt": f"What is {left} + {right}?", "completion": text,
+            "columns": json.dumps({"answer": str(left + right), "source": "=sums"}),
             "reward": reward, "components": json.dumps({"correct": reward, "format": round(draw.random(), 3)}),
             "token_score": None, "reason": "equal" if reward else f"{left + right} was wanted",
             "scorers": json.dumps({"correct": "1", "format": "2"}), "advantage": reward - mean,

@@ -72,7 +72,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     annotation = AnnotationService(settings.run_dir)
     files = Files.of(settings.run_dir, settings.model.path)
     operator = Operator(state, registry, events, settings.run_dir)
-    live = LiveRun(settings.run_dir, settings.run.id, status, operator, publisher, files.log)
+    live = LiveRun(settings.run.id, status, operator, publisher, files)
     servicer = OrchestratorServicer(run, run_id=settings.run.id)
     rpc = await serve_rpc(
         {SERVICE_NAME: servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=run.why_not_ready

@@ -31,13 +31,16 @@ export function percent(value: number | null | undefined, digits = 0): string {
   return value === null || value === undefined ? NONE : `${(100 * value).toFixed(digits)}%`;
 }
 
-/** Seconds as `350 ms`, `4.2 s`, `3 min 10 s`, `2 h 5 min`, `3 d 4 h`. */
+/** Seconds as `20 µs`, `350 ms`, `4.2 s`, `3 min 10 s`, `2 h 5 min`, `3 d 4 h`. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) {
     return NONE;
   }
   if (seconds < 0) {
     return "0 ms"; // Two clocks that differ.
+  }
+  if (seconds > 0 && seconds < 0.0009995) {
+    return `${Number((1e6 * seconds).toPrecision(3))} \u00b5s`;
   }
   if (seconds < 0.9995) {
     return `${Math.round(1000 * seconds)} ms`;
@@ -81,6 +84,12 @@ export function bytes(size: number): string {
   const units = ["B", "KiB", "MiB", "GiB"];
   const at = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(1, size)) / 10));
   return `${Number((size / 1024 ** at).toPrecision(3))} ${units[at]}`;
+}
+
+/** A version `life.step`: the trainer's life is told where it is not the first. */
+export function versionWords(version: string): string {
+  const [life, step] = version.split(".");
+  return step === undefined ? version : life === "1" ? step : `${step} of life ${life}`;
 }
 
 /** One or many: `3 replicas`. */

@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 
 import { largestAdvantage, shadeOf } from "../src/pages/rollouts/shade";
-import { secondsPerStep } from "../src/pages/run/rate";
 import { append, hasNewNames } from "../src/state/series";
 
 test("new steps go behind, a missing number is a gap, and the window slides", () => {
@@ -15,11 +14,6 @@ test("a number that no step had before is new, a missing one is not", () => {
   expect(hasNewNames([{ step: 3, loss: 0.3 }], ["loss", "kl"], known)).toBe(false);
   expect(hasNewNames([{ step: 3 }, { step: 4, kl: 0.1 }], ["loss", "kl"], known)).toBe(true);
   expect(hasNewNames([{ step: 4, kl: 0.1 }], ["loss"], known)).toBe(false);
-});
-
-test("the rate is that of the steps kept", () => {
-  expect(secondsPerStep([{ step: 10, t: 100 }, { step: 14, t: 106 }])).toBe(1.5);
-  expect(secondsPerStep([{ step: 10, t: 100 }])).toBeNull();
 });
 
 test("a token's shade follows its advantage's share of the largest, or how surprising it was", () => {

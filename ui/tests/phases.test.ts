@@ -48,7 +48,7 @@ test("a stage that tells no parts shows the whole step", () => {
 });
 
 test("a metric is called as its chart, and as itself where that has several", () => {
-  expect(titleOf("reward_mean")).toBe("Reward");
+  expect(titleOf("reward_mean")).toBe("Reward: mean");
   expect(titleOf(key("old_logprobs"))).toBe("Step time: old logprobs");
   expect(titleOf("grad_norm")).toBe("grad_norm");
 });

@@ -1,5 +1,7 @@
 """`/api/rollouts`: the list of trained rollouts, and one group token by token."""
 
+from pydantic import JsonValue
+
 from headrace.wire.api.episodes import EpisodeView
 from headrace.wire.api.model import ApiModel
 
@@ -22,9 +24,13 @@ class RolloutRow(ApiModel):
     """Oldest and newest version that sampled its tokens."""
     replica_id: str
     prompt: str
-    """First characters."""
+    """First characters; where all prompts of the step begin alike, those behind what they share."""
     completion: str
     """First characters."""
+    answer: str
+    """The row's reference answer, its first characters; empty without one."""
+    component: float | None = None
+    """Its score of the component that was asked for; None if that abstained."""
 
 
 class DamagedStep(ApiModel):
@@ -46,6 +52,8 @@ class RolloutPage(ApiModel):
     """More files of the run are still to be read."""
     finish_reasons: tuple[str, ...]
     replicas: tuple[str, ...]
+    components: tuple[str, ...]
+    """Of the newest step's rewards."""
     damaged: tuple[DamagedStep, ...]
 
 
@@ -107,5 +115,9 @@ class GroupView(ApiModel):
     group_id: str
     sample_id: str
     prompt: str
+    answer: str
+    """The row's reference answer; empty without one."""
+    columns: dict[str, JsonValue]
+    """The row's columns, bounded: a text that is cut ends in `...`."""
     trace_id: str
     rollouts: tuple[RolloutView, ...]

@@ -18,7 +18,7 @@ class RunRow(ApiModel):
     accuracy: Number | None
     """Accuracy of its last evaluation."""
     began: float
-    """Unix seconds at which its config was written."""
+    """Unix seconds of its first event; before that, of its config's last write."""
     current: bool
     """The run that answers."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from headrace.wire.api.model import ApiModel, Metrics, Number
 
@@ -192,7 +192,9 @@ class RunIdentity(ApiModel):
     name: str
     """Name of the run directory."""
     began: float | None
-    """Unix seconds of its first event; None before that."""
+    """Unix seconds of its first event; None before its files are read."""
+    ended: float | None = None
+    """Unix seconds of its last event or step; None while it runs."""
 
 
 class OperatorStatus(ApiModel):
@@ -278,3 +280,7 @@ class RunStatus(RunProgress):
     now: float
     """Unix seconds of the orchestrator's clock."""
     bottleneck: Bottleneck
+    step_seconds: float | None = None
+    """Median seconds from step to step of the newest steps; None before the second."""
+    averages: Metrics = Field(default_factory=dict)
+    """Means over the steps of a run that has ended; empty while it runs."""

@@ -208,3 +208,33 @@ def last_word(run_dir: Path) -> str:
         if name == "issued":
             return ""
     return ""
+
+
+_ENDS = {"run_ended": "finished", "run_stopped": "stopped"}
+
+
+def state_of(run_dir: Path, *, alive: bool = False) -> str:
+    """How a run stands, from its files: `finished`, `stopped`, `running` (`alive`, without a last word) or `prepared`.
+
+    A run without an orchestrator is finished once it has exported its model.
+    """
+    run = RunPaths(run_dir)
+    has_orchestrator = bool(run.event_files("orchestrator"))
+    word = last_word(run_dir) if has_orchestrator else "run_ended" if run.export.is_dir() else ""
+    if word:
+        return _ENDS[word]
+    if alive:
+        return "running"
+    return "stopped" if has_orchestrator or jsonl.last(run.metrics) else "prepared"
+
+
+def began_at(run_dir: Path) -> float:
+    """Unix seconds of the run's first event or step; before that, of its config's last write. Raises OSError.
+
+    Confined services tell no times of the run.
+    """
+    run = RunPaths(run_dir)
+    files = [*run.event_files("orchestrator"), *run.event_files("trainer"), run.metrics]
+    lines = (next(jsonl.read(path), {}) for path in files)
+    times = [at for line in lines if (at := number_of(line.get("t"))) is not None]
+    return min(times) if times else run.run_toml.stat().st_mtime

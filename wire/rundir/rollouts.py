@@ -19,6 +19,7 @@ from headrace.wire.contracts.messages import Header, Rollout, ScoredGroup, Token
 from headrace.wire.contracts.scores import Score
 from headrace.wire.rundir import atomic, parquet
 from headrace.wire.rundir.episode_column import episode_text
+from headrace.wire.rundir.jsonl import Record, parse
 from headrace.wire.rundir.layout import rollout_file
 from headrace.wire.telemetry.logs import trace_id
 from headrace.wire.telemetry.reward_components import components_of, token_total, total
@@ -37,6 +38,7 @@ COLUMNS: Mapping[str, str] = {
     "rollout_index": "int32",
     "sample_id": "string",
     "prompt": "string",
+    "columns": "string",  # JSON: the columns of the prompt's row, bounded (`bounded`); older files lack it
     "completion": "string",
     "answer_start": "int32",  # characters of the completion that are thoughts; -1: no answer; older files lack it
     "reward": "double",  # that is trained on, the sum of the weighted components; null: no scorer could score it
@@ -61,6 +63,11 @@ COLUMNS: Mapping[str, str] = {
     EPISODE: "string",  # JSON, see episode_column.py; the column is there only where episodes are
 }
 """Column -> Arrow type, in the order of the file."""
+ANSWER = "answer"
+"""Column of a row with its reference answer."""
+_MOST_ANSWER, _MOST_COLUMN, _MOST_COLUMNS = 4096, 1000, 8192
+"""Characters of the answer, of another column, and of all together."""
+CUT = "..."
 _NAME = re.compile(r"step-(\d{6,12})\.parquet")
 _ROW_GROUP = 256
 """Rows that a reader of one group reads together."""
@@ -103,6 +110,7 @@ def of_group(step: int, header: Header, scored: ScoredGroup) -> dict[str, object
         "group_id": header.group_id,
         "sample_id": scored.group.prompt.sample_id,
         "prompt": scored.group.prompt.text,
+        "columns": bounded(scored.group.prompt.columns),
         "scorers": json.dumps(scored.versions, sort_keys=True),
         "replica_id": scored.group.replica_id,
         "trace_id": trace_id(header.traceparent),
@@ -132,6 +140,32 @@ def row_of(rollout: Rollout, score: Score, shaping: Mapping[str, float] | None =
         "logprobs": where(rollout.trained_mask, rollout.logprobs[rollout.trained_mask]),
         EPISODE: None if rollout.episode is None else episode_text(rollout.episode),
     }
+
+
+def bounded(columns: Mapping[str, object]) -> str:
+    """A row's columns as JSON, the answer first; cut texts end in `...`, the key `...` counts columns left out."""
+    found: dict[str, object] = {}
+    left = _MOST_COLUMNS
+    for name in sorted(columns, key=lambda name: name != ANSWER):
+        value = columns[name]
+        text = value if isinstance(value, str) else json.dumps(value)
+        most = min(left - len(name), _MOST_ANSWER if name == ANSWER else _MOST_COLUMN)
+        if most <= 0:
+            return json.dumps(found | {CUT: len(columns) - len(found)})
+        found[name] = value if len(text) <= most else text[:most] + CUT
+        left -= len(name) + min(len(text), most)
+    return json.dumps(found)
+
+
+def columns_of(text: str | None) -> Record:
+    """The columns as `bounded` wrote them; empty for a file without them, or with something else there."""
+    return parse((text or "").encode()) or {}
+
+
+def answer_text(columns: Mapping[str, object]) -> str:
+    """The reference answer as text; empty if the row has none."""
+    found = columns.get(ANSWER, "")
+    return found if isinstance(found, str) else json.dumps(found)
 
 
 def where(mask: TokenMask, values: NDArray[np.float32]) -> NDArray[np.float32] | list[float | None]:

@@ -156,6 +156,7 @@ def _decoded(row: dict[str, Any]) -> dict[str, Any]:
     played = episode_view(row.get(rollouts.EPISODE), trained, _ids)
     return row | {
         "components": json.loads(row["components"]),
+        "columns": rollouts.columns_of(row.get("columns")),
         "spans": json.loads(row.get("spans") or "[]"),
         rollouts.EPISODE: None if played is None else played.model_dump(),
     }
@@ -172,6 +173,7 @@ def _from_message(data: bytes, group_id: str) -> Iterator[dict[str, Any]]:
         yield {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()} | {
             "rollout_index": number,
             "prompt": group.prompt.text,
+            "columns": rollouts.bounded(group.prompt.columns),
             "advantage": None,
             "trained_tokens": rollout.trained_tokens,
             "replica_id": group.replica_id,

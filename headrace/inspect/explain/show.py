@@ -21,6 +21,11 @@ def show(story: Story) -> RenderableType:
     head = [Text(f"{story.id}: {story.where}", style="bold")]
     if story.prompt:
         head.append(Text(f"prompt: {_short(story.prompt) if story.rollout is None else story.prompt}"))
+    columns = story.rollouts[0].get("columns", {}) if story.rollouts else {}
+    if story.rollout is None:
+        columns = {name: value for name, value in columns.items() if name == rollouts.ANSWER}
+    for name, value in columns.items():
+        head.append(Text(f"{name}: {_short(str(value)) if story.rollout is None else value}"))
     facts = [("sample", story.sample_id), ("trace", story.trace)]
     facts += [("issued", f"{story.attempts} times")] if story.attempts > 1 else []
     facts += [("delivered again", f"{story.redeliveries} times")] if story.redeliveries else []

@@ -8,9 +8,8 @@ from headrace.config.toml import kept_tables
 from headrace.supervisor.lock import supervisor_pid
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.evals import evals_of, headline
-from headrace.wire.rundir.events import last_word
+from headrace.wire.rundir.events import began_at, state_of
 from headrace.wire.rundir.jsonl import number_of
-from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
 
 _LAST = 10
@@ -30,7 +29,7 @@ class RunFacts:
     steps: int
     max_steps: int | None
     began: float | None
-    """Unix seconds of the config's last write, which is the start or the last resume."""
+    """Unix seconds of its first event; before that, of its config's last write."""
     seconds: float | None
     """From `began` to the last step."""
     eval_measure: str
@@ -49,14 +48,14 @@ def facts_of(run_dir: Path) -> RunFacts:
     rows = last_steps(run_dir, _LAST)
     steps = int(number_of(rows[-1]["step"]) or 0) if rows else 0
     held_out = headline(evals_of(run_dir))
-    began = RunPaths(run_dir).run_toml.stat().st_mtime
+    began = began_at(run_dir)
     ended = number_of(rows[-1].get("t")) if rows else None
     return RunFacts(
         name=run_dir.resolve().name,
         run_dir=str(run_dir),
         id=str(run.get("id", "")),
         stage=str(run.get("stage", "rl")),
-        state=_state(run_dir, steps),
+        state="running" if supervisor_pid(run_dir) else state_of(run_dir),
         steps=steps,
         max_steps=run.get("max_steps") if run.get("stage", "rl") == "rl" else None,
         began=round(began, 3),
@@ -99,15 +98,3 @@ def _means(rows: Sequence[Mapping[str, object]]) -> dict[str, float]:
             if number is not None and key not in ("step", "t"):
                 found.setdefault(key, []).append(number)
     return {key: sum(values) / len(values) for key, values in found.items()}
-
-
-def _state(run_dir: Path, steps: int) -> str:
-    if supervisor_pid(run_dir):
-        return "running"
-    is_told = bool(RunPaths(run_dir).event_files("orchestrator"))
-    has_ended = is_told and last_word(run_dir) == "run_ended"
-    if not steps and not has_ended:  # An evaluation alone ends without a step.
-        return "prepared"
-    if is_told:
-        return "finished" if has_ended else "stopped"
-    return "finished" if RunPaths(run_dir).export.is_dir() else "stopped"

@@ -6,7 +6,10 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows
 from headrace.services.orchestrator.dashboard.whole_status import run_identity, whole_status
 from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.model import Metrics
@@ -20,9 +23,9 @@ from headrace.wire.api.status import (
 )
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.rundir.events import state_of
 from headrace.wire.rundir.layout import RunPaths
-
-_STATES = {"run_ended": "finished", "run_stopped": "stopped"}
+from headrace.wire.rundir.metrics import TIME
 
 
 def read_config(run_dir: Path) -> dict[str, object]:
@@ -47,13 +50,14 @@ class EndedRun:
         """Raises ConfigError if the folder is not a run directory."""
         self._files = files
         self._run = table_of(read_config(files.run_dir), "run")
+        self._averaged: tuple[MetricRows | None, Metrics] = (None, {})
         self._groups = _groups(RunPaths(files.run_dir).state)
 
     def status(self) -> RunStatus:
         """Implements `RunSource.status`: no credit limit, no publication and no operator requests."""
         last = self._last()
         step = int(last["step"])
-        state = self._state(step)
+        state = state_of(self._files.run_dir)
         progress = RunProgress(
             state=state,
             reason="",
@@ -76,9 +80,10 @@ class EndedRun:
             streams={},
             publication=None,
         )
-        run = run_identity(self._files.run_dir, str(self._run.get("id", "run")), self._files.log.began)
+        run_id = str(self._run.get("id", "run"))
+        run = run_identity(self._files.run_dir, run_id, self._files.log.began, ended=self._ended(last))
         operator = OperatorStatus(paused=False, stopping=False, checkpoint_asked=False, draining=())
-        return whole_status(progress, run, operator)
+        return whole_status(progress, run, operator, self._files.curves.rows, self._averages())
 
     def publications(self) -> tuple[PublicationTimeline, ...]:
         """Implements `RunSource.publications` from the event logs."""
@@ -92,12 +97,17 @@ class EndedRun:
         found = self._run.get("max_steps")
         return found if type(found) is int else otherwise
 
-    def _state(self, step: int) -> str:
-        """By the orchestrator's last end-of-run event; by the step count if it was killed before writing one."""
-        for record in self._files.log.newest(50):
-            if record.service == "orchestrator" and record.event in _STATES:
-                return _STATES[record.event]
-        return "finished" if step and step >= self._max_steps(step + 1) else "stopped"
+    def _ended(self, last: Metrics) -> float | None:
+        """Unix seconds of the newest event or step."""
+        times = [one.t for one in self._files.log.newest(1)] + ([float(last[TIME])] if TIME in last else [])
+        return max(times, default=None)
+
+    def _averages(self) -> Metrics:
+        rows = self._files.curves.rows
+        if self._averaged[0] is not rows:
+            known = {name: column[~np.isnan(column)] for name, column in rows.columns.items()}
+            self._averaged = rows, {name: float(values.mean()) for name, values in known.items() if len(values)}
+        return self._averaged[1]
 
 
 def _groups(path: Path) -> GroupCounts:

@@ -1,8 +1,6 @@
 """The live run as the dashboard sees it: its status and the operator requests."""
 
-from pathlib import Path
-
-from headrace.services.orchestrator.dashboard.readers.records import RunLog
+from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.dashboard.whole_status import run_identity, whole_status
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
 from headrace.services.orchestrator.state.operator import Operator
@@ -16,25 +14,24 @@ class LiveRun:
 
     def __init__(
         self,
-        run_dir: Path,
         run_id: str,
         status: Status,
         operator: Operator,
         publisher: PublicationCoordinator,
-        log: RunLog,
+        files: Files,
     ) -> None:
-        self._run_dir, self._run_id = run_dir, run_id
+        self._run_id = run_id
         self._status = status
         self._operator = operator
         self._publisher = publisher
-        self._log = log
+        self._files = files
 
     def status(self) -> RunStatus:
         """Implements `RunSource.status`: adds run, operator requests, time and bottleneck to `Status.view`."""
-        run = run_identity(self._run_dir, self._run_id, self._log.began)
-        return whole_status(self._status.view(), run, self._operator.view())
+        run = run_identity(self._files.run_dir, self._run_id, self._files.log.began)
+        return whole_status(self._status.view(), run, self._operator.view(), self._files.curves.rows, {})
 
     def publications(self) -> tuple[PublicationTimeline, ...]:
         """Implements `RunSource.publications`: those in progress first, then those of the event log."""
         now = sorted(self._publisher.sessions, key=lambda one: -one.began)
-        return (*(progress.timeline(ended=False) for progress in now), *self._log.publications)
+        return (*(progress.timeline(ended=False) for progress in now), *self._files.log.publications)

@@ -34,6 +34,7 @@ ROLES: Mapping[str, frozenset[Role]] = MappingProxyType(
         "GET /api/events": _READS,
         "GET /api/log": _READS,
         "GET /api/rollouts": _READS,
+        "GET /api/rollouts/export": _READS,
         "GET /api/rollouts/{step}/{group_index}": _READS,
         "GET /api/queues": _READS,
         "GET /api/dead": _READS,

@@ -59,6 +59,8 @@ class TrackersTable(Table):
     """Name of the run; empty = the name of the run directory."""
     finish_s: float = Field(20.0, gt=0)
     """Seconds for a tracker to flush at the end of the run; records that it misses are counted."""
+    completions: int = Field(0, ge=0, le=1000)
+    """Rollouts of a step (the best, the worst, others at random) that trackers get with prompt and answer; 0 = none."""
     wandb: WandbTable = WandbTable()
     tensorboard: TensorBoardTable = TensorBoardTable()
     mlflow: MlflowTable = MlflowTable()

@@ -62,9 +62,10 @@ class StepRecord:
     def write(
         self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]
     ) -> RecordedStep:
-        """Writes `line` and the rollouts, sets the metrics, logs; returns the digest of the rollouts."""
-        self._lines.append(step, line)
+        """Writes the rollouts and `line`, sets the metrics, logs; returns the digest of the rollouts."""
+        # The rollouts first: who reads a step's line finds its file.
         rollouts = self._rollouts.add(step, batch, outcome, replayed=line["replayed"])
+        self._lines.append(step, line)
         self._show(step, batch, line)
         return RecordedStep(step=step, rollouts=rollouts, rollouts_from=self._rollouts.oldest)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.services.trainer import metrics
+from headrace.services.trainer.trackers.completions import completions_of
 from headrace.services.trainer.trackers.tracker import Kind, Tracker
 from headrace.wire.host.regular_file import read_object
 from headrace.wire.rundir import atomic
@@ -53,10 +54,18 @@ class Delivery:
     """Runs between `start` and `finish`; only `finish` waits for the tracker, for a limited time."""
 
     def __init__(
-        self, name: str, tracker: Tracker, folder: Path, config: Mapping[str, object], *, look_s: float = _LOOK_S
+        self,
+        name: str,
+        tracker: Tracker,
+        folder: Path,
+        config: Mapping[str, object],
+        *,
+        completions: int = 0,
+        look_s: float = _LOOK_S,
     ) -> None:
-        """`folder` is RUN/trackers; the progress of the tracker is stored there."""
+        """`folder` is RUN/trackers; the progress of the tracker is stored there. `completions`: rollouts of a step."""
         run = RunPaths(folder.parent)
+        self._rollouts, self._completions = run.rollouts, completions
         self._name, self._tracker, self._config, self._look_s = name, tracker, config, look_s
         self._file = folder / f"{name}.json"
         known: dict[str, Any] = {**read_object(self._file)}  # Without it all lines are handed over again.
@@ -121,6 +130,9 @@ class Delivery:
             return True
         at = number_of(record.get(TIME)) or 0.0
         if self._call(lambda: self._tracker.log(feed.kind, number, _numbers(record), at)):
+            # Tried once: the numbers of later steps are not to wait for a table.
+            if feed.kind == "train" and (rows := completions_of(self._rollouts, number, self._completions)):
+                self._call(lambda: self._tracker.log_completions(number, rows))
             return True
         if self._failures < _TRIES:
             return False

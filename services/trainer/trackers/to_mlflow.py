@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+from headrace.services.trainer.trackers.completions import COLUMNS, Rows
 from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
 
 _LONGEST = 500
@@ -29,11 +30,16 @@ class ToMlflow:
             self._client.update_run(previous, status="RUNNING")
             return previous
         known = self._client.get_experiment_by_name(place.table.project)
-        experiment = known.experiment_id if known else self._client.create_experiment(place.table.project)
+        experiment = known.experiment_id if known else self._create_experiment()
         run = self._client.create_run(experiment, run_name=place.name, tags={"headrace.run_id": place.run_id})
         self._run = run.info.run_id
         self._log_config(config)
         return self._run
+
+    def _create_experiment(self) -> str:
+        # Without a server, MLflow would keep the artifacts in the working directory.
+        place = None if self._place.table.mlflow.uri else (self._place.folder / "mlflow").absolute().as_uri()
+        return str(self._client.create_experiment(self._place.table.project, artifact_location=place))
 
     def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
         """Logs a batch of `train/` or `eval/` metrics."""
@@ -43,6 +49,11 @@ class ToMlflow:
             self._run,
             metrics=[Metric(f"{kind}/{name}", value, int(at * 1000), step) for name, value in numbers.items()],
         )
+
+    def log_completions(self, step: int, rows: Rows) -> None:
+        """Logs the artifact `completions/step-000001.json`, a table."""
+        table = {"columns": COLUMNS, "data": [[row[name] for name in COLUMNS] for row in rows]}
+        self._client.log_dict(self._run, table, f"completions/step-{step:06d}.json")
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Sets the tags `headrace.receipt` and `headrace.receipt_step`."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+from headrace.services.trainer.trackers.completions import COLUMNS, Rows
 from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
 
 _FLUSH_S = 5
@@ -30,6 +31,11 @@ class ToTensorBoard:
         for name, value in numbers.items():
             self._writer.add_scalar(f"{kind}/{name}", value, step, walltime=at or None)
 
+    def log_completions(self, step: int, rows: Rows) -> None:
+        """Writes the text `completions`, a Markdown table."""
+        lines = [COLUMNS, ["-"] * len(COLUMNS), *([_cell(row[name]) for name in COLUMNS] for row in rows)]
+        self._writer.add_text("completions", "\n".join(f"| {' | '.join(line)} |" for line in lines), step)
+
     def log_receipt(self, step: int, receipt: str) -> None:
         """Writes the text `receipt` at that step."""
         self._writer.add_text("receipt", receipt, step)
@@ -37,3 +43,8 @@ class ToTensorBoard:
     def finish(self) -> None:
         """Closes the event file."""
         self._writer.close()
+
+
+def _cell(value: object) -> str:
+    """A value in a cell of a Markdown table."""
+    return str(value).replace("|", "\\|").replace("\n", "<br>")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from headrace.services.trainer.trackers.completions import COLUMNS, Rows
 from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
 
 
@@ -31,6 +32,13 @@ class ToTrackio:
     def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
         """Logs `train/` or `eval/` numbers."""
         self._run.log({f"{kind}/{name}": value for name, value in numbers.items()}, step=step)
+
+    def log_completions(self, step: int, rows: Rows) -> None:
+        """Logs a table `completions`."""
+        import trackio
+        from pandas import DataFrame
+
+        self._run.log({"completions": trackio.Table(dataframe=DataFrame(list(rows), columns=list(COLUMNS)))}, step=step)
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Logs the text `receipt` at that step."""

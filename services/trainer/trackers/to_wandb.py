@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 
+from headrace.services.trainer.trackers.completions import COLUMNS, Rows
 from headrace.services.trainer.trackers.tracker import Kind, TrackedRun
 
 _AXES: Mapping[Kind, str] = {"train": "step", "eval": "version"}
@@ -46,6 +47,13 @@ class ToWandb:
     def log(self, kind: Kind, step: int, numbers: Mapping[str, float], at: float) -> None:
         """Logs `train/` or `eval/` numbers on the axis `train/step` or `eval/version`."""
         self._run.log({f"{kind}/{name}": value for name, value in numbers.items()} | {f"{kind}/{_AXES[kind]}": step})
+
+    def log_completions(self, step: int, rows: Rows) -> None:
+        """Logs a table `completions` on the axis `train/step`."""
+        import wandb
+
+        table = wandb.Table(columns=list(COLUMNS), data=[[row[name] for name in COLUMNS] for row in rows])
+        self._run.log({"completions": table, f"train/{_AXES['train']}": step})
 
     def log_receipt(self, step: int, receipt: str) -> None:
         """Writes `receipt` and `receipt_step` into the run's summary."""

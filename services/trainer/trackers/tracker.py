@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from headrace.services.trainer.config.trackers import TrackersTable
+from headrace.services.trainer.trackers.completions import Rows
 
 Kind = Literal["train", "eval"]
 
@@ -36,6 +37,10 @@ class Tracker(Protocol):
 
         Steps after that version may have come before its evaluation.
         """
+        ...
+
+    def log_completions(self, step: int, rows: Rows) -> None:
+        """Takes some rollouts of a step, as a table."""
         ...
 
     def log_receipt(self, step: int, receipt: str) -> None:

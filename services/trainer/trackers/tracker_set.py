@@ -56,7 +56,8 @@ def make_trackers(settings: ServiceSettings, table: TrackersTable) -> Trackers:
     if table.use:
         folder.mkdir(exist_ok=True)
     place = TrackedRun(run_id=settings.run.id, name=table.name or settings.run_dir.name, folder=folder, table=table)
-    deliveries = [Delivery(name, _ADAPTERS[name](place), folder, sent_config(settings)) for name in table.use]
+    config, most = sent_config(settings), table.completions
+    deliveries = [Delivery(name, _ADAPTERS[name](place), folder, config, completions=most) for name in table.use]
     return Trackers(deliveries, finish_s=table.finish_s)
 
 

@@ -23,7 +23,7 @@ def alone(tmp_path: Path) -> Shown:
 
 def steps_drawn(page: Page) -> None:
     """And what comes from now on is told: steps before the stream has begun would be in neither."""
-    expect(page.locator(".freshness")).to_have_text("Live")
+    expect(page.locator(".freshness")).to_have_text("Ended")
     expect(page.locator('figure[aria-label="Loss"] canvas')).to_be_visible()
 
 
@@ -44,7 +44,7 @@ def test_new_steps_appear_without_a_reload_and_missed_ones_after_a_restart(brows
             expect(page.locator(".freshness")).to_contain_text(re.compile(r"Reconnecting, data \d+ s old"))
             write_metrics(metrics, range(61, 71), add=True)
             alone.start(wait=False)
-            expect(page.locator(".freshness")).to_have_text("Live")
+            expect(page.locator(".freshness")).to_have_text("Ended")
             expect(last).to_have_attribute("placeholder", "70")
             page.wait_for_timeout(1500)
             assert asked == []

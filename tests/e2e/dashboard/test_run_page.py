@@ -29,6 +29,9 @@ def test_the_headline_shows_the_state_of_the_run(browser: Browser, shown: Shown)
         expect(headline.locator(".tile").filter(has_text="Held-out accuracy").locator(".tile-value")).to_contain_text(
             "%"
         )
+        expect(headline).to_contain_text("ran 5 min 21 s")
+        expect(headline.locator(".tile").filter(has_text="Trainer waited")).to_contain_text("mean of 400 steps")
+        expect(page.locator(".freshness")).to_have_text("Ended")
         expect(headline.locator(".bottleneck")).not_to_be_empty()
         expect(headline.get_by_role("button")).to_have_count(0)
         expect(page.locator(".log tbody tr").first).to_contain_text("run ended")
@@ -38,7 +41,8 @@ def test_all_charts_are_drawn_and_described_in_words(browser: Browser, shown: Sh
     with opened(browser, shown.url) as page:
         expect(page.locator(".chart canvas")).to_have_count(len(CHARTS))
         assert [one.text_content() for one in page.locator(".chart h3").all()] == CHARTS
-        assert re.fullmatch(r"Reward: reward now [\d.]+, between [\d.]+ and [\d.]+", chart(page, "Reward"))
+        assert re.fullmatch(r"Reward: mean now [\d.]+, between .*; largest now 1.5, .*", chart(page, "Reward"))
+        assert re.match(r"Reward by component: correct now [\d.]+, .*; format now", chart(page, "Reward by component"))
         step_time = re.findall(r"(?:: |; )([a-z ]+) now ", chart(page, "Step time"))
         # From the bottom up; what is small is part of the last.
         assert step_time == [
@@ -90,13 +94,25 @@ def test_the_cursor_tells_the_values_of_all_charts_at_its_step(browser: Browser,
         page.locator('figure[aria-label="Reward"] .u-over').hover(position={"x": 10, "y": 20})
         for value, old in zip(values, before, strict=True):
             expect(value).not_to_have_text(old or "")
+        expect(page.locator('figure[aria-label="Entropy"] figcaption')).to_contain_text(re.compile(r"nats, step \d+"))
+
+
+def test_curves_lie_along_time_or_tokens_and_a_zoom_stays_one_of_steps(browser: Browser, shown: Shown) -> None:
+    with opened(browser, f"{shown.url}/#/run?x=tokens&y=log&from=101&to=200") as page:
+        expect(page.locator('figure[aria-label="Loss"] figcaption')).to_contain_text("linear: not all above 0")
+        page.locator('figure[aria-label="Entropy"] .u-over').hover(position={"x": 2, "y": 20})
+        expect(page.locator('figure[aria-label="Entropy"] figcaption')).to_contain_text("step 101")
+        page.get_by_role("button", name="Time").click()
+        expect(page).to_have_url(re.compile("x=time"))
+        expect(page.get_by_label("From step")).to_have_value("101")
 
 
 def test_any_metric_can_be_picked(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url) as page:
         page.get_by_role("button", name="Metrics").click()
         dialog = page.get_by_role("dialog", name="Metrics")
-        dialog.get_by_label("Find").fill("grad")
+        dialog.get_by_label("Find").fill("norm of the gradient before")
+        expect(dialog).to_contain_text("Policy")
         expect(dialog.get_by_role("checkbox")).to_have_count(1)
         dialog.get_by_label("grad_norm").check()
         dialog.get_by_role("button", name="Done").click()

@@ -36,11 +36,11 @@ def test_the_link_opens_every_page_and_the_address_keeps_no_token(browser: Brows
     token = token_of(shown)
     with opened(browser, f"{shown.url}/#token={token}", has_token=False) as page:
         expect(page.locator(".charts canvas").first).to_be_visible()
-        expect(page.locator(".freshness")).to_have_text("Live")  # The stream has the token, too.
+        expect(page.locator(".freshness")).to_have_text("Ended")  # The stream has the token, too.
         page.keyboard.press("3")
         expect(page).to_have_url(re.compile("#/fleet"))
         page.reload()
-        expect(page.locator(".freshness")).to_have_text("Live")
+        expect(page.locator(".freshness")).to_have_text("Ended")
         page.get_by_role("link", name="Annotate").click()
         expect(page.locator("#ask-name")).to_be_visible()
         seen = [page.url]
@@ -58,6 +58,6 @@ def test_without_a_token_the_page_asks_for_one_and_goes_on_where_it_was(browser:
         submit(page, "0" * 64)
         expect(form.get_by_role("alert")).to_contain_text("this needs a token of the run")
         submit(page, f" {token_of(shown)} ")
-        expect(page.locator(".freshness")).to_have_text("Live")
+        expect(page.locator(".freshness")).to_have_text("Ended")
         expect(form).to_have_count(0)
         expect(page).to_have_url(re.compile("#/fleet$"))

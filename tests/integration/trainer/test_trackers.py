@@ -17,6 +17,7 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.trackers import make_trackers
+from headrace.wire.rundir import rollouts
 
 # The libraries' own, nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -48,8 +49,14 @@ def settings(run_dir: Path) -> TrainerSettings:
 def life(run_dir: Path, name: str, steps: list[int], versions: list[int], **own: object) -> None:
     """One life of a run: writes its lines while the tracker is told them."""
     run_dir.mkdir(exist_ok=True)
-    table = TrackersTable.model_validate({"use": [name], "project": "sums", "name": "one", "finish_s": 60, name: own})
+    table = TrackersTable.model_validate(
+        {"use": [name], "project": "sums", "name": "one", "finish_s": 60, "completions": 1, name: own}
+    )
     trackers = make_trackers(settings(run_dir), table)
+    for step in steps:
+        rollouts.write(
+            run_dir / "rollouts", step, [{"completion": f"a|{step}", "reward": 0.5, "columns": '{"answer": "b"}'}]
+        )
     trackers.start()
     for file, key, lines in (
         (
@@ -98,7 +105,9 @@ def test_tensorboard_shows_both_lives_as_one_run(tmp_path: Path) -> None:
     assert {one.step: one.value for one in losses} == LOSSES and len(losses) == 3
     assert [one.wall_time for one in losses] == [1e9 + 1, 1e9 + 2, 1e9 + 3]
     assert {one.step: one.value for one in shown.Scalars("eval/accuracy")} == ACCURACY
-    assert shown.Tags()["tensors"] == ["config/text_summary", "receipt/text_summary"]
+    assert shown.Tags()["tensors"] == ["config/text_summary", "completions/text_summary", "receipt/text_summary"]
+    texts = [one.tensor_proto.string_val[0].decode() for one in shown.Tensors("completions/text_summary")]
+    assert [text.splitlines()[-1].split(" | ")[-2:] for text in texts] == [[f"a\\|{step}", "b |"] for step in LOSSES]
     (*_, receipt) = shown.Tensors("receipt/text_summary")
     assert (receipt.step, receipt.tensor_proto.string_val) == (3, [RECEIPT.encode()])
 
@@ -118,7 +127,8 @@ def wandb_rows(files: list[Path]) -> tuple[set[tuple[str, str]], list[dict[str, 
                 summary[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
             if record.HasField("history"):
                 items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
-                rows.append({key: float(value) for key, value in items.items()})
+                assert "completions/_type" not in items or items["completions/nrows"] == "1"
+                rows.append({key: float(value) for key, value in items.items() if not key.startswith("completions")})
     return projects, rows, summary
 
 
@@ -129,7 +139,7 @@ def test_wandb_writes_both_lives_under_one_run_id(tmp_path: Path) -> None:
     assert len(files) == 2 and len({file.name for file in files}) == 1
     # Its own service, a process, writes the file; the end of a run is acknowledged, which says nothing of the disk.
     end = time.monotonic() + 60
-    while len(wandb_rows(files)[1]) < len(LOSSES) + len(ACCURACY) and time.monotonic() < end:
+    while len(wandb_rows(files)[1]) < 2 * len(LOSSES) + len(ACCURACY) and time.monotonic() < end:
         time.sleep(0.1)
     projects, rows, summary = wandb_rows(files)
     assert (summary["receipt"], summary["receipt_step"]) == (RECEIPT, 3)

@@ -67,6 +67,17 @@ export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): P
   return read<T>(address(path, query), {}, signal);
 }
 
+/** Saves what a path answers as a file, with the tab's token. */
+export async function download(path: string, name: string): Promise<void> {
+  const answer = await fetch(path, { redirect: "error", headers: authorization(undefined) });
+  if (!answer.ok) {
+    throw new Refused(`The orchestrator answered ${answer.status}.`, isTokenWanted(answer), answer.status >= 500);
+  }
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(await answer.blob()), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 /** Sends a body, with the tab's token. */
 export function post<T>(path: string, body: Record<string, unknown>): Promise<T> {
   return read<T>(path, posted(body));

@@ -284,6 +284,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/rollouts/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Export
+         * @description The same rollouts in their order with whole texts, as CSV or JSON lines: the first 20,000.
+         *
+         *     Refuses with 503 while the texts of older steps are still searched.
+         */
+        get: operations["get_export_api_rollouts_export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rollouts/{step}/{group_index}": {
         parameters: {
             query?: never;
@@ -839,6 +861,8 @@ export interface components {
         /**
          * EvaluationRow
          * @description One evaluation of one version, also a line of `evals.jsonl`; offline stages add numbers of their own.
+         *
+         *     Numbers of an evaluation set with a name are `NAME/accuracy` and so on; those below are of one without.
          */
         EvaluationRow: {
             /**
@@ -848,17 +872,17 @@ export interface components {
             version: number;
             /**
              * Accuracy
-             * @description Share of correct rollouts among the scored ones; None if there are none.
+             * @description Share of correct rollouts among the scored ones; None if there are none, or if scores are not just 0 and 1.
              */
             accuracy: number | null;
             /**
              * Pass At K
-             * @description Share of prompts with at least one correct rollout among k.
+             * @description Share of prompts with k scored rollouts that have a correct one.
              */
             pass_at_k?: number | null;
             /**
              * Avg At K
-             * @description Mean over prompts of the share of correct rollouts.
+             * @description Mean over these prompts of the share of correct rollouts.
              */
             avg_at_k?: number | null;
             /**
@@ -947,6 +971,18 @@ export interface components {
             sample_id: string;
             /** Prompt */
             prompt: string;
+            /**
+             * Answer
+             * @description The row's reference answer; empty without one.
+             */
+            answer: string;
+            /**
+             * Columns
+             * @description The row's columns, bounded: a text that is cut ends in `...`.
+             */
+            columns: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
             /** Trace Id */
             trace_id: string;
             /** Rollouts */
@@ -1372,6 +1408,11 @@ export interface components {
             finish_reasons: string[];
             /** Replicas */
             replicas: string[];
+            /**
+             * Components
+             * @description Of the newest step's rewards.
+             */
+            components: string[];
             /** Damaged */
             damaged: components["schemas"]["DamagedStep"][];
         };
@@ -1413,7 +1454,7 @@ export interface components {
             replica_id: string;
             /**
              * Prompt
-             * @description First characters.
+             * @description First characters; where all prompts of the step begin alike, those behind what they share.
              */
             prompt: string;
             /**
@@ -1421,6 +1462,16 @@ export interface components {
              * @description First characters.
              */
             completion: string;
+            /**
+             * Answer
+             * @description The row's reference answer, its first characters; empty without one.
+             */
+            answer: string;
+            /**
+             * Component
+             * @description Its score of the component that was asked for; None if that abstained.
+             */
+            component?: number | null;
         };
         /**
          * RolloutView
@@ -1512,9 +1563,14 @@ export interface components {
             name: string;
             /**
              * Began
-             * @description Unix seconds of its first event; None before that.
+             * @description Unix seconds of its first event; None before its files are read.
              */
             began: number | null;
+            /**
+             * Ended
+             * @description Unix seconds of its last event or step; None while it runs.
+             */
+            ended?: number | null;
         };
         /**
          * RunRow
@@ -1541,7 +1597,7 @@ export interface components {
             accuracy: number | null;
             /**
              * Began
-             * @description Unix seconds at which its config was written.
+             * @description Unix seconds of its first event; before that, of its config's last write.
              */
             began: number;
             /**
@@ -1651,6 +1707,18 @@ export interface components {
              */
             now: number;
             bottleneck: components["schemas"]["Bottleneck"];
+            /**
+             * Step Seconds
+             * @description Median seconds from step to step of the newest steps; None before the second.
+             */
+            step_seconds?: number | null;
+            /**
+             * Averages
+             * @description Means over the steps of a run that has ended; empty while it runs.
+             */
+            averages?: {
+                [key: string]: number;
+            };
         };
         /**
          * Said
@@ -2505,6 +2573,8 @@ export interface operations {
     get_rollouts_api_rollouts_get: {
         parameters: {
             query?: {
+                offset?: number;
+                limit?: number;
                 step_from?: number | null;
                 step_to?: number | null;
                 reward_min?: number | null;
@@ -2514,9 +2584,10 @@ export interface operations {
                 replica?: string | null;
                 group?: number | null;
                 text?: string | null;
+                component?: string | null;
+                component_min?: number | null;
+                component_max?: number | null;
                 sort?: string;
-                offset?: number;
-                limit?: number;
             };
             header?: never;
             path?: never;
@@ -2532,6 +2603,75 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["RolloutPage"];
                 };
+            };
+            /** @description The request lacks a token that is accepted here. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description The Host, the origin, the content type or the role of the token is not accepted here. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description A parameter or a field of the body is missing or wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description What answers it is not available now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+        };
+    };
+    get_export_api_rollouts_export_get: {
+        parameters: {
+            query: {
+                format: string;
+                step_from?: number | null;
+                step_to?: number | null;
+                reward_min?: number | null;
+                reward_max?: number | null;
+                version?: number | null;
+                finish?: string | null;
+                replica?: string | null;
+                group?: number | null;
+                text?: string | null;
+                component?: string | null;
+                component_min?: number | null;
+                component_max?: number | null;
+                sort?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description The request lacks a token that is accepted here. */
             401: {

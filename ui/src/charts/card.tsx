@@ -3,6 +3,7 @@ import { useMemo } from "preact/hooks";
 
 import type { Points } from "../api/types";
 import { num } from "../format";
+import { type Axis, STEPS } from "./axis";
 import type { Line, Zoom } from "./options";
 import { Plot } from "./plot";
 import { type Aligned, align, latest, nearest, smooth, stack } from "./points";
@@ -17,11 +18,17 @@ export interface CardCurve {
 
 interface Props {
   title: string;
+  /** What it shows, in a sentence. */
   hint?: string;
+  unit?: string;
   curves: CardCurve[];
   sync: string;
+  /** Of steps. */
   range: Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
+  axis?: Axis;
+  /** A logarithmic scale where all values are above 0. */
+  isLog?: boolean;
   smoothing?: Smoothing;
   kind?: "lines" | "stack" | "dots";
   height?: number;
@@ -55,33 +62,47 @@ function summary({ title, curves, format = num }: Props): string {
   return `${title}: ${said.join("; ")}`;
 }
 
-/** A chart with its title and the values under the cursor, or the latest ones. */
+const isAbove0 = ({ points }: CardCurve) => points.y.every((value) => value === null || value > 0);
+
+/** A chart with its title, its unit and the values under the cursor, or the latest ones. */
 export function ChartCard(props: Props) {
-  const { title, hint, curves, smoothing = "off", kind = "lines", height = 168, format = num } = props;
+  const { title, hint, unit, curves, range, axis = STEPS, smoothing = "off", kind = "lines", height = 168, format = num } = props;
   const cursor = useSignal<number | null>(null);
   const { lines, data } = useMemo(() => drawn(curves, smoothing, kind), [curves, smoothing, kind]);
-  const isEmpty = data.x.length === 0;
+  const placed = useMemo(() => ({ x: data.x.map(axis.of), ys: data.ys }), [data, axis]);
+  const isLog = props.isLog === true && kind !== "stack" && curves.every(isAbove0);
+  const at = cursor.value === null ? null : axis.step(cursor.value);
+  const notes = [unit, props.isLog && !isLog && "linear: not all above 0", at !== null && `step ${Math.round(at)}`];
+  const zoom = (to: Zoom | null) => {
+    const steps = to && { from: Math.ceil(axis.step(to.from)), to: Math.floor(axis.step(to.to)) };
+    if (steps === null || steps.to > steps.from) {
+      props.onZoom(steps);
+    }
+  };
   return (
     <figure class="card chart" aria-label={title}>
       <figcaption>
         <h3 title={hint}>{title}</h3>
-        <Values curves={curves} cursor={cursor.value} format={format} />
+        <span class="muted small tabular">{notes.filter(Boolean).join(", ")}</span>
+        <Values curves={curves} step={at} format={format} />
       </figcaption>
-      {isEmpty ? (
+      {data.x.length === 0 ? (
         <p class="chart-empty">No numbers yet</p>
       ) : (
         <Plot
           lines={lines}
-          data={data}
+          data={placed}
           label={summary(props)}
           sync={props.sync}
-          range={props.range}
+          range={range && { from: axis.of(range.from), to: axis.of(range.to) }}
           height={height}
           isStacked={kind === "stack"}
+          isLog={isLog}
           format={format}
-          onZoom={props.onZoom}
-          onCursor={(step) => {
-            cursor.value = step;
+          formatX={axis.format}
+          onZoom={zoom}
+          onCursor={(x) => {
+            cursor.value = x;
           }}
         />
       )}
@@ -89,15 +110,15 @@ export function ChartCard(props: Props) {
   );
 }
 
-function Values(props: { curves: CardCurve[]; cursor: number | null; format: (value: number | null) => string }) {
-  const { curves, cursor, format } = props;
+function Values(props: { curves: CardCurve[]; step: number | null; format: (value: number | null) => string }) {
+  const { curves, step, format } = props;
   return (
     <ul class="legend">
       {curves.map(({ label, colour, points }) => (
         <li key={label}>
           <span class={`swatch ${colour.slice(2)}`} aria-hidden="true" />
           {curves.length > 1 && <span class="legend-label">{label}</span>}
-          <span class="legend-value">{format(cursor === null ? latest(points) : nearest(points, cursor))}</span>
+          <span class="legend-value">{format(step === null ? latest(points) : nearest(points, step))}</span>
         </li>
       ))}
     </ul>

@@ -1,6 +1,6 @@
 // The charts of the Run page. Further metrics are picked by name and get a chart each.
 
-import { bytes, num, percent } from "../format";
+import { componentOf, described } from "./metrics";
 import { OTHER, PARTS, PHASES, WHOLE } from "./phases";
 
 export interface Curve {
@@ -11,38 +11,66 @@ export interface Curve {
 export interface ChartSpec {
   id: string;
   title: string;
-  hint: string;
+  /** What its curves' own sentences do not say. */
+  hint?: string;
+  /** The first one's unit is the chart's. */
   curves: Curve[];
   kind?: "lines" | "phases" | "evals";
-  format?: (value: number | null) => string;
+  /** Has a curve for each component of the reward: of this number. */
+  component?: "mean" | "weighted" | "abstained";
 }
 
-const share = (value: number | null) => percent(value, 1);
-const seconds = (value: number | null) => (value === null ? num(value) : `${num(value)} s`);
-const size = (value: number | null) => (value === null ? num(value) : bytes(value));
 const one = (name: string, label = name) => [{ name, label }];
 
 export const CHARTS: ChartSpec[] = [
-  { id: "reward", title: "Reward", hint: "Mean of a batch", curves: one("reward_mean", "reward") },
+  {
+    id: "reward",
+    title: "Reward",
+    curves: [
+      { name: "reward_mean", label: "mean" },
+      { name: "reward_min", label: "smallest" },
+      { name: "reward_max", label: "largest" },
+    ],
+  },
+  { id: "components", title: "Reward by component", hint: "Mean of each component", component: "mean", curves: [] },
+  {
+    id: "weighted",
+    title: "Parts of the reward",
+    hint: "What each component adds to the mean reward: its mean times its weight",
+    component: "weighted",
+    curves: [],
+  },
+  {
+    id: "abstained",
+    title: "Abstained",
+    hint: "Share of the batch's rollouts that a scorer could not score",
+    component: "abstained",
+    curves: [],
+  },
   {
     id: "accuracy",
     title: "Held-out accuracy",
     hint: "Share of held-out prompts answered correctly",
     curves: one("accuracy"),
     kind: "evals",
-    format: share,
   },
-  { id: "loss", title: "Loss", hint: "Policy loss of a step", curves: one("loss") },
-  { id: "kl", title: "KL", hint: "Divergence from the policy that sampled", curves: one("kl") },
-  { id: "entropy", title: "Entropy", hint: "Nats per token", curves: one("entropy") },
-  { id: "clip", title: "Clip fraction", hint: "Share of tokens clipped", curves: one("clip_fraction", "clipped"), format: share },
+  { id: "loss", title: "Loss", curves: one("loss") },
+  {
+    id: "kl",
+    title: "KL",
+    curves: [
+      { name: "policy_kl", label: "to the policy that sampled" },
+      { name: "kl", label: "to the reference" },
+    ],
+  },
+  { id: "entropy", title: "Entropy", curves: one("entropy") },
+  { id: "clip", title: "Clip fraction", curves: one("clip_fraction", "clipped") },
   {
     id: "staleness",
     title: "Staleness",
-    hint: "Versions behind, at batch time",
     curves: [
       { name: "staleness_mean", label: "mean" },
-      { name: "staleness_max", label: "most" },
+      { name: "staleness_max", label: "largest" },
     ],
   },
   {
@@ -51,12 +79,10 @@ export const CHARTS: ChartSpec[] = [
     hint: "Seconds from the end of one step to the end of the next, by phase",
     curves: [...PHASES, OTHER, ...PARTS, { name: WHOLE, label: "whole" }],
     kind: "phases",
-    format: seconds,
   },
   {
     id: "speed",
     title: "Tokens a second",
-    hint: "Tokens that entered the update, and tokens of all groups that were consumed for it, over the time from step to step",
     curves: [
       { name: "trained_tokens_per_second", label: "trained" },
       { name: "generated_tokens_per_second", label: "generated" },
@@ -74,23 +100,19 @@ export const CHARTS: ChartSpec[] = [
   {
     id: "mfu",
     title: "MFU",
-    hint: "Model FLOPs of the update as a share of what the trainer's GPUs could do in the time",
     curves: [
       { name: "mfu", label: "whole step" },
       { name: "mfu_train", label: "training" },
     ],
-    format: share,
   },
   {
     id: "memory",
     title: "Peak memory",
-    hint: "Of the rank that took most, since the step before",
     curves: [
       { name: "peak_device_memory_bytes", label: "GPU" },
       { name: "peak_device_memory_reserved_bytes", label: "GPU, reserved" },
       { name: "peak_host_memory_bytes", label: "host" },
     ],
-    format: size,
   },
   {
     id: "length",
@@ -106,9 +128,7 @@ export const CHARTS: ChartSpec[] = [
   {
     id: "stale",
     title: "Stale tokens",
-    hint: "Share of the tokens that arrived, dropped or masked by run.stale",
     curves: one("stale_tokens_share", "tokens"),
-    format: share,
   },
   {
     id: "gap",
@@ -116,7 +136,7 @@ export const CHARTS: ChartSpec[] = [
     hint: "Trainer against engine on tokens of the trainer's own version, and on the canary of each publication, nats",
     curves: [
       { name: "logprob_gap_mean", label: "mean" },
-      { name: "logprob_gap_max", label: "most" },
+      { name: "logprob_gap_max", label: "largest" },
       { name: "canary_gap", label: "canary" },
     ],
   },
@@ -126,12 +146,31 @@ export const CHARTS: ChartSpec[] = [
     hint: "Trainer against engine on all tokens, stale ones too, nats",
     curves: [
       { name: "mismatch_gap_mean", label: "mean" },
-      { name: "mismatch_gap_max", label: "most" },
+      { name: "mismatch_gap_max", label: "largest" },
     ],
   },
 ];
 
-export const extraChart = (name: string): ChartSpec => ({ id: `m-${name}`, title: name, hint: "", curves: one(name) });
+export const extraChart = (name: string): ChartSpec => ({ id: `m-${name}`, title: name, curves: one(name) });
+
+const COLOURS = 8;
+
+/** The charts with curves for the components among `names`; those beyond the colours are in the dialog. */
+export function withComponents(charts: ChartSpec[], names: string[]): ChartSpec[] {
+  const components = names.flatMap((name) => componentOf(name) ?? []);
+  return charts.map((chart) => {
+    const own = components.filter((name) => names.includes(`rewards/${name}/${chart.component}`)).slice(0, COLOURS);
+    const curves = own.map((label) => ({ name: `rewards/${label}/${chart.component}`, label }));
+    return chart.component ? { ...chart, curves } : chart;
+  });
+}
+
+/** The chart in sentences. */
+export function hintOf({ hint, curves, component, kind }: ChartSpec): string {
+  const told = component || kind === "phases" ? [] : curves.map(({ name, label }) => ({ label, text: described(name).text }));
+  const texts = told.filter(({ text }) => text).map(({ label, text }) => (told.length > 1 ? `${label}: ${text}` : text));
+  return [...(hint ? [`${hint}.`] : []), ...texts].join("\n");
+}
 
 /** What a metric is called where it has a chart of its own. */
 export function titleOf(name: string): string {

@@ -2,7 +2,6 @@
 
 import uPlot from "uplot";
 
-import { num } from "../format";
 import { colour, withAlpha } from "./paint";
 import { span } from "./points";
 
@@ -24,10 +23,13 @@ export interface Look {
   lines: Line[];
   isStacked: boolean;
   sync: string;
+  /** A logarithmic scale: all values are above 0. */
+  isLog: boolean;
   format: (value: number | null) => string;
+  formatX: (value: number) => string;
   range: () => Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
-  onCursor: (step: number | null) => void;
+  onCursor: (x: number | null) => void;
 }
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
@@ -63,15 +65,12 @@ function takeSelection(plot: uPlot, onZoom: (zoom: Zoom | null) => void): void {
   if (width < 4) {
     return;
   }
-  const from = Math.ceil(plot.posToVal(left, "x"));
-  const to = Math.floor(plot.posToVal(left + width, "x"));
+  const [from, to] = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
   plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-  if (to > from) {
-    onZoom({ from, to });
-  }
+  onZoom({ from, to });
 }
 
-/** Options of a plot that the mouse zooms by steps: drag to zoom, double click to see all. */
+/** Options of a plot that the mouse zooms: drag to zoom, double click to see all. */
 export function options(look: Look, width: number, height: number): uPlot.Options {
   const bands = look.lines.slice(1).map((_, at) => ({ series: [at + 2, at + 1] as [number, number] }));
   const wide = (_: uPlot, values: string[] | null) => 12 + 6.4 * Math.max(1, ...(values ?? []).map((one) => one.length));
@@ -100,9 +99,11 @@ export function options(look: Look, width: number, height: number): uPlot.Option
           return from < to ? [from, to] : [from - 1, from + 1];
         },
       },
-      y: { range: (_, low, high) => span(look.isStacked ? 0 : low, high) },
+      y: look.isLog
+        ? { distr: 3, range: (_, low, high) => uPlot.rangeLog(low, high, 10, false) }
+        : { range: (_, low, high) => span(look.isStacked ? 0 : low, high) },
     },
-    axes: [axis((value) => (Number.isInteger(value) ? num(value) : ""), 26, 64), axis((value) => look.format(value).replace(/\.0+%$/, "%"), wide, 34)],
+    axes: [axis(look.formatX, 26, 64), axis((value) => look.format(value).replace(/\.0+%$/, "%"), wide, 34)],
     series: [{}, ...series(look)],
     ...(look.isStacked ? { bands } : {}),
     hooks: {

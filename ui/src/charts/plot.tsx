@@ -13,10 +13,12 @@ interface Props {
   sync: string;
   range: Zoom | null;
   height: number;
-  isStacked?: boolean;
+  isStacked: boolean;
+  isLog: boolean;
   format: (value: number | null) => string;
+  formatX: (value: number) => string;
   onZoom: (zoom: Zoom | null) => void;
-  onCursor: (step: number | null) => void;
+  onCursor: (x: number | null) => void;
 }
 
 const tabular = ({ x, ys }: Aligned) => [x, ...ys] as uPlot.AlignedData;
@@ -27,21 +29,23 @@ export function Plot(props: Props) {
   const plot = useRef<uPlot | null>(null);
   const now = useRef(props);
   now.current = props;
-  const shape = JSON.stringify([props.lines, props.isStacked, props.height, paint.value]);
+  const shape = JSON.stringify([props.lines, props.isStacked, props.isLog, props.height, paint.value]);
 
   useLayoutEffect(() => {
     const place = box.current;
     if (place === null) {
       return;
     }
-    const { lines, data, sync, height, isStacked = false } = now.current;
+    const { lines, data, sync, height, isStacked, isLog } = now.current;
     const made = new uPlot(
       options(
         {
           lines,
           isStacked,
+          isLog,
           sync,
           format: (value) => now.current.format(value),
+          formatX: (value) => now.current.formatX(value),
           range: () => now.current.range,
           onZoom: (zoom) => now.current.onZoom(zoom),
           onCursor: (step) => now.current.onCursor(step),

@@ -38,13 +38,24 @@ export function align(curves: Points[]): Aligned {
   return { x, ys };
 }
 
-/** A curve's value at any step between its first and last, on straight lines between its points; 0 outside. */
-function along({ x, y }: Points): (step: number) => number {
-  let at = 0;
-  return (step) => {
-    while (at + 1 < x.length && (x[at + 1] ?? 0) <= step) {
-      at += 1;
+/** The last place at or before a step; 0 where there is none. */
+function placeOf(x: number[], step: number): number {
+  let [low, high] = [0, x.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((x[middle] ?? 0) <= step) {
+      low = middle;
+    } else {
+      high = middle;
     }
+  }
+  return low;
+}
+
+/** A curve's value at any step, on straight lines between its points; beyond them that of the first or last. */
+export function along({ x, y }: Points): (step: number) => number {
+  return (step) => {
+    const at = placeOf(x, step);
     const [x0, y0] = [x[at] ?? 0, y[at] ?? 0];
     const [x1, y1] = [x[at + 1] ?? x0, y[at + 1] ?? y0];
     const share = x1 > x0 ? Math.min(1, Math.max(0, (step - x0) / (x1 - x0))) : 0;
@@ -65,20 +76,9 @@ export function stack(curves: Points[]): Aligned {
 
 /** The curve's value at the point nearest to a step. */
 export function nearest({ x, y }: Points, step: number): Value {
-  let [low, high] = [0, x.length - 1];
-  if (high < 0) {
-    return null;
-  }
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if ((x[middle] ?? 0) <= step) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  const isLow = step - (x[low] ?? 0) <= (x[high] ?? 0) - step;
-  return y[isLow ? low : high] ?? null;
+  const low = placeOf(x, step);
+  const high = Math.min(low + 1, x.length - 1);
+  return y[step - (x[low] ?? 0) <= (x[high] ?? 0) - step ? low : high] ?? null;
 }
 
 export function latest({ y }: Points): Value {

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 
 import { duration } from "../format";
-import { connection, heardAt } from "../state/live";
+import { connection, hasEnded, heardAt } from "../state/live";
 import { link, PAGES } from "../state/route";
 import { nextTheme, theme } from "../state/theme";
 import { ticking } from "./clock";
@@ -84,11 +84,11 @@ function Freshness() {
   const age = heardAt.value > 0 ? (ticking.value - heardAt.value) / 1000 : 0;
   const words = {
     connecting: "Connecting",
-    live: "Live",
+    live: hasEnded.value ? "Ended" : "Live",
     reconnecting: `Reconnecting, data ${duration(Math.max(1, Math.round(age)))} old`,
   }[connection.value];
   return (
-    <span class={`freshness ${connection.value}`} role="status">
+    <span class={`freshness ${hasEnded.value ? "" : connection.value}`} role="status">
       <span class="dot" aria-hidden="true" />
       <span>{words}</span>
     </span>

@@ -1,6 +1,6 @@
 // What the event stream reports: the run's status, its steps and its log; and how fresh all of it is.
 
-import { batch, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 
 import { get } from "../api/client";
 import { listen, type ServerEvent } from "../api/sse";
@@ -14,6 +14,9 @@ const MOST_LOG_LINES = 500;
 export type Connection = "connecting" | "live" | "reconnecting";
 
 export const status = signal<Status | null>(null);
+const ENDS = ["finished", "stopped", "failed", "prepared"];
+/** No process of the run is at work: what is shown does not change any more. */
+export const hasEnded = computed(() => ENDS.includes(status.value?.state ?? ""));
 export const connection = signal<Connection>("connecting");
 /** When something was heard last, by this machine's clock in ms; 0 = never. */
 export const heardAt = signal(0);

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { get, type Query, reasonOf } from "../api/client";
 import type { Evaluation, Points, Row, Series } from "../api/types";
+import { componentOf } from "../charts/metrics";
 import { generation, onEval, onSteps, status } from "./live";
 
 export interface Window {
@@ -29,12 +30,21 @@ const MOST_NAMES = 64;
 
 const numberOf = (value: unknown) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
+const TOTAL = "trained_tokens_total";
+
+/** The row with its part of a running sum added to what was there. */
+function withTotal(rows: Row[], { y }: Points): Row[] {
+  let total = y.at(-1) ?? 0;
+  return rows.map((row) => ({ ...row, [TOTAL]: (total += numberOf(row.trained_tokens) ?? 0) }));
+}
+
 /** Adds rows behind; `first` is the oldest step that stays. */
 export function append(series: Record<string, Points>, rows: Row[], first: number): Record<string, Points> {
   const steps = rows.map((row) => Number(row.step));
+  const summed = series[TOTAL] ? withTotal(rows, series[TOTAL]) : rows;
   return Object.fromEntries(
     Object.entries(series).map(([name, { x, y }]) => {
-      const all = { x: [...x, ...steps], y: [...y, ...rows.map((row) => numberOf(row[name]))] };
+      const all = { x: [...x, ...steps], y: [...y, ...summed.map((row) => numberOf(row[name]))] };
       const cut = all.x.findIndex((step) => step >= first);
       return [name, cut > 0 ? { x: all.x.slice(cut), y: all.y.slice(cut) } : all];
     }),
@@ -62,7 +72,7 @@ function firstStep(window: Window, last: number): number {
 export function useSeries(names: string[], window: Window): Loaded {
   const [loaded, setLoaded] = useState(NOTHING);
   const [again, setAgain] = useState(0);
-  const known = useRef({ last: 0, appended: 0, isLoading: true, names: new Set<string>() });
+  const known = useRef({ last: 0, appended: 0, isLoading: true, names: new Set<string>(), all: [] as string[] });
   const { from, to, newest } = window;
   const key = names.join(",");
 
@@ -73,7 +83,7 @@ export function useSeries(names: string[], window: Window): Loaded {
     setLoaded((old) => ({ ...old, isLoading: true }));
     loadSeries(key.split(","), { points: POINTS, from: first, to }, controller.signal).then(
       (found) => {
-        known.current = { last: found.last, appended: 0, isLoading: false, names: new Set(Object.keys(found.series)) };
+        known.current = { last: found.last, appended: 0, isLoading: false, names: new Set(Object.keys(found.series)), all: found.names };
         setLoaded({ ...found, isLoading: false, problem: "" });
       },
       (error: unknown) => {
@@ -109,7 +119,9 @@ export function useSeries(names: string[], window: Window): Loaded {
       const state = known.current;
       const isNext = Number(rows[0]?.step) === state.last + 1;
       state.appended += rows.length;
-      if (state.isLoading || !isNext || state.appended > POINTS || hasNewNames(rows, key.split(","), state.names)) {
+      const more = rows.flatMap((row) => Object.keys(row)).filter((name) => componentOf(name) && !state.all.includes(name));
+      const hasNew = more.length > 0 || hasNewNames(rows, key.split(","), state.names);
+      if (state.isLoading || !isNext || state.appended > POINTS || hasNew) {
         loadSoon(() => true);
         return;
       }

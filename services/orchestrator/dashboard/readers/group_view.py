@@ -21,6 +21,7 @@ class RolloutRecord(BaseModel):
     rollout_index: int | None = None
     sample_id: str | None = None
     prompt: str | None = None
+    columns: str | None = None
     completion: str | None = None
     answer_start: int | None = None
     reward: float | None = None
@@ -60,12 +61,15 @@ def group_view(step: int, rows: Sequence[Mapping[str, object]], decode: Decode) 
     except ValidationError as error:
         raise DataError(f"the rollouts of step {step} have columns of other types: {error}") from error
     first = records[0]
+    columns = rollouts.columns_of(first.columns)
     return GroupView(
         step=step,
         group_index=first.group_index,
         group_id=first.group_id or "",
         sample_id=first.sample_id or "",
         prompt=first.prompt or "",
+        answer=rollouts.answer_text(columns),
+        columns=columns,
         trace_id=first.trace_id or "",
         rollouts=tuple(_rollout(record, decode) for record in records),
     )

@@ -11,6 +11,8 @@ from headrace.wire.rundir.jsonl import records
 from headrace.wire.rundir.metrics import STEP
 
 Column = NDArray[np.float64]
+TRAINED_TOTAL = "trained_tokens_total"
+"""Tokens that entered the losses of a step and of all steps before it; the file has those of each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,12 @@ class MetricRows:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def column(self, name: str) -> Column | None:
+        """A metric, or the running sum of the trained tokens; None if the run has no such number."""
+        if name == TRAINED_TOTAL and "trained_tokens" in self.columns:
+            return np.nancumsum(self.columns["trained_tokens"])
+        return self.columns.get(name)
 
     def row(self, position: int) -> Metrics:
         """One row, without missing values."""

@@ -1,6 +1,7 @@
 """Small JSON-lines files held in memory: the evaluations, and the run-level events."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,10 +9,9 @@ from pathlib import Path
 from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.series import LogRecord
 from headrace.wire.api.status import EvaluationRow
-from headrace.wire.host.regular_file import open_regular
 from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.rundir.evals import VERSION
-from headrace.wire.rundir.events import FREQUENT, OF_CONFINED, confined_fault, name_of
+from headrace.wire.rundir.events import FREQUENT, began_at, confined_fault, name_of
 from headrace.wire.rundir.jsonl import Record, parse, records
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.tail import Tail
@@ -56,7 +56,7 @@ class RunLog:
         # Kept apart: there is one per step, and they would evict all other events.
         self._publications: deque[LogRecord] = deque(maxlen=_KEPT_PUBLICATIONS)
         self.began: float | None = None
-        """Unix seconds of the run's first event."""
+        """Unix seconds, as `began_at` has it; None before the first look."""
 
     def newest(self, limit: int) -> list[LogRecord]:
         """The newest events, newest first."""
@@ -74,24 +74,23 @@ class RunLog:
 
     async def look(self) -> list[LogRecord]:
         """Reads new events and returns them, oldest first."""
-        fresh, began = await wait_for(asyncio.to_thread(self._read), _READ_S, "the event logs to be read")
-        if began is not None:
-            self.began = began if self.began is None else min(began, self.began)
+        fresh = await wait_for(asyncio.to_thread(self._read), _READ_S, "the event logs to be read")
         fresh.sort(key=_time)
         self._publications.extend(record for record in fresh if record.event == PUBLICATION)
         self._events.extend(record for record in fresh if record.event != PUBLICATION)
         return fresh
 
-    def _read(self) -> tuple[list[LogRecord], float | None]:
+    def _read(self) -> list[LogRecord]:
         fresh: list[LogRecord] = []
-        began: list[float] = []
         for path in (path for teller in _TELLERS for path in self._run.event_files(teller)):
             if path not in self._tails:
                 self._tails[path] = Tail(path, newest=_NEWEST)
-                began += [] if path.parent.name in OF_CONFINED else _first_time(path)
             while data := self._tails[path].read().data:
                 fresh += _events(_wanted(data), path)
-        return fresh, min(began, default=None)
+        if fresh or self.began is None:
+            with contextlib.suppress(OSError):
+                self.began = began_at(self._run.path)
+        return fresh
 
 
 def _time(record: LogRecord) -> float:
@@ -114,15 +113,6 @@ def _timeline(record: LogRecord) -> PublicationTimeline:
 
 def _is_event(record: Record) -> bool:
     return isinstance(record.get("t"), int | float) and isinstance(record.get("event"), str)
-
-
-def _first_time(path: Path) -> list[float]:
-    try:
-        with open_regular(path) as file:
-            line = file.readline(1 << 20)
-    except OSError:
-        return []
-    return [event.t for event in _events([line], path)]
 
 
 def _wanted(data: bytes) -> Iterable[bytes]:

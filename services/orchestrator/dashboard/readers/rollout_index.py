@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.services.orchestrator.dashboard.readers.query import Query, arrange, select
-from headrace.services.orchestrator.dashboard.readers.texts import Texts
+from headrace.services.orchestrator.dashboard.readers.texts import Texts, component_of
 from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.errors import DataError
 from headrace.wire.process.lifecycle import wait_for
@@ -123,13 +123,23 @@ class RolloutIndex:
             self._orders.popitem(last=False)
         return found
 
-    async def listed(self, found: Found, offset: int = 0, limit: int | None = None) -> list[RolloutRow]:
-        """A page of the list."""
+    async def listed(
+        self, found: Found, offset: int = 0, limit: int | None = None, *, component: str = "", short: int = SHORT
+    ) -> list[RolloutRow]:
+        """A page of the list, with the score of a component; texts have at most `short` characters."""
 
         def read() -> list[RolloutRow]:
-            return [self._row(row) for row in found.facts.take(found.positions.slice(offset, limit)).to_pylist()]
+            rows = found.facts.take(found.positions.slice(offset, limit)).to_pylist()
+            return [self._row(row, component, short) for row in rows]
 
         return await self._on_thread(read, "the rollouts to be read")
+
+    async def components(self) -> tuple[str, ...]:
+        """The components of the newest step's rewards."""
+        if not len(self.facts):
+            return ()
+        newest = self.facts["step"][-1].as_py()
+        return await self._on_thread(lambda: self._texts.names(newest), "the newest rollouts to be read")
 
     async def table(self, step: int, group_index: int, columns: tuple[str, ...]) -> pa.Table | None:
         """The rows of one group; None if there is no such group. Raises DataError if the file is damaged."""
@@ -176,11 +186,11 @@ class RolloutIndex:
 
     def _find(self, facts: pa.Table, query: Query) -> Found:
         rows, partial = select(facts.append_column("at", pa.array(np.arange(len(facts)))), query), False
-        if query.text:
-            rows, partial = self._with_text(rows, query.text)
+        if query.said:
+            rows, partial = self._with_texts(rows, query.said)
         return Found(facts, rows["at"].take(arrange(rows, query.sort)), partial)
 
-    def _with_text(self, rows: pa.Table, text: str) -> tuple[pa.Table, bool]:
+    def _with_texts(self, rows: pa.Table, wanted: Query) -> tuple[pa.Table, bool]:
         """Searches newest steps first, within a time limit; results are cached for the next call."""
         end = time.monotonic() + _SEARCH_S
         steps, starts = np.unique(rows["step"].to_numpy(), return_index=True)
@@ -188,28 +198,32 @@ class RolloutIndex:
         mask = np.zeros(len(place), np.bool_)
         partial = False
         for step, part in zip(steps[::-1].tolist(), np.split(np.arange(len(place)), starts[1:])[::-1], strict=False):
-            if time.monotonic() > end and not self._texts.knows(text, step):
+            if time.monotonic() > end and not self._texts.knows(wanted, step):
                 partial = True
                 continue
-            hits = self._texts.hits(text, step)
+            hits = self._texts.hits(wanted, step)
             # A file that was replaced after it was indexed may be shorter.
             part = part[place[part] < len(hits)]
             mask[part] = hits[place[part]]
         return rows.filter(pa.array(mask)), partial
 
-    def _row(self, facts: dict[str, object]) -> RolloutRow:
+    def _row(self, facts: dict[str, object], component: str, short: int) -> RolloutRow:
         step, place = facts["step"], facts.pop("place")
         assert isinstance(step, int)
-        texts = dict.fromkeys(("prompt", "completion", "group_id"), "")
+        said = dict.fromkeys(("prompt", "completion", "group_id", "columns", "components"), "")
+        shared = 0
         # The file may have been damaged or replaced after it was indexed.
         with contextlib.suppress(DataError, IndexError):
-            said = self._texts.of(step)
-            texts = {name: said[name][place].as_py() or "" for name in texts}
+            texts = self._texts.of(step)
+            said = {name: texts[name][place].as_py() or "" for name in said}
+            shared = self._texts.shared(step) if short == SHORT else 0
+        prompt = f"{rollouts.CUT}{said['prompt'][shared:]}" if shared else said["prompt"]
         return RolloutRow.model_validate(
             facts
-            | texts
-            | {name: texts[name][:SHORT] for name in ("prompt", "completion")}
             | {name: number_or_none(facts[name]) for name in ("reward", "advantage")}
+            | {"group_id": said["group_id"], "prompt": prompt[:short], "completion": said["completion"][:short]}
+            | {"answer": rollouts.answer_text(rollouts.columns_of(said["columns"]))[:short]}
+            | ({"component": component_of(said["components"], component)} if component else {})
         )
 
 

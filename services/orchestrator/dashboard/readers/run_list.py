@@ -16,6 +16,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.peers.urls import without_credentials
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.evals import headline
+from headrace.wire.rundir.events import began_at, state_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP
 
@@ -23,16 +24,15 @@ MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")
 _ALIVE_S = 30.0
 """A run whose event logs have not grown for this long counts as stopped."""
-_ENDS = {"run_ended": "finished", "run_stopped": "stopped"}
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """One run directory; `began` is the time its config was written, in unix seconds."""
+    """One run directory; `written` is the time its config was written, in unix seconds."""
 
     name: str
     path: Path
-    began: float
+    written: float
 
 
 def run_folders(parent: Path) -> list[RunFolder]:
@@ -44,7 +44,7 @@ def run_folders(parent: Path) -> list[RunFolder]:
             with contextlib.suppress(OSError):  # Not readable, or removed meanwhile.
                 if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and config.is_file():
                     found.append(RunFolder(entry.name, Path(entry.path), config.stat().st_mtime))
-    return sorted(found, key=lambda one: one.began, reverse=True)[:MOST]
+    return sorted(found, key=lambda one: one.written, reverse=True)[:MOST]
 
 
 def find_run(parent: Path, name: str) -> RunFolder:
@@ -61,40 +61,30 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
         run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
     except ConfigError:
         run_id = ""
+    alive = now - _newest_event(RunPaths(folder.path)) < _ALIVE_S
     metrics = jsonl.last(RunPaths(folder.path).metrics)
     evaluated = jsonl.last(RunPaths(folder.path).evals)
     held_out = headline([evaluated])
     return RunRow(
         name=folder.name,
         id=run_id,
-        state=_state(folder.path, now) if current_state is None else current_state,
+        state=state_of(folder.path, alive=alive) if current_state is None else current_state,
         steps=int(jsonl.number_of(metrics.get(STEP)) or 0),
         reward_mean=jsonl.number_of(metrics.get("reward_mean")),
         accuracy=held_out.known[0] if held_out.known and held_out.title == "accuracy" else None,
-        began=round(folder.began, 3),
+        began=round(began_at(folder.path), 3),
         current=current_state is not None,
     )
 
 
-def _state(path: Path, now: float) -> str:
-    """The run's state, by the last event of the newest orchestrator log."""
-    logs = _logs(RunPaths(path))
-    lives = [one for one in logs if one[1].name.startswith("orchestrator-")]
-    if lives:
-        last = str(jsonl.last(max(lives)[1]).get("event"))
-        if last in _ENDS:
-            return _ENDS[last]
-    return "running" if logs and now - max(logs)[0] < _ALIVE_S else "stopped"
-
-
-def _logs(run: RunPaths) -> list[tuple[float, Path]]:
-    """(mtime, path) of each event log; skips logs that were removed or cannot be read."""
-    found = []
+def _newest_event(run: RunPaths) -> float:
+    """Unix seconds of the newest write to an event log; 0 without one. Skips logs that were removed meanwhile."""
+    found = [0.0]
     with contextlib.suppress(OSError):
         for path in run.event_files():
             with contextlib.suppress(OSError):
-                found.append((path.stat().st_mtime, path))
-    return found
+                found.append(path.stat().st_mtime)
+    return max(found)
 
 
 def flat(tables: Mapping[str, object], prefix: str = "") -> dict[str, JsonValue]:

@@ -1,11 +1,14 @@
-"""`/api/rollouts`: the list of rollouts, and one group."""
+"""`/api/rollouts`: the list of rollouts, also as a file, and one group."""
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import FastAPI, Query, Response
+from fastapi import Depends, FastAPI, Query, Response
+from fastapi.responses import StreamingResponse
 
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.readers import query as queries
+from headrace.services.orchestrator.dashboard.readers.exported import as_csv, as_lines
 from headrace.services.orchestrator.dashboard.readers.group_view import COLUMNS, group_view
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.rollouts import DamagedStep, GroupView, RolloutPage
@@ -14,6 +17,33 @@ from headrace.wire.http import read_refusals
 
 _MOST_TEXT = 200
 _MOST_DAMAGED = 20
+_MOST_EXPORTED, _AT_ONCE = 20_000, 200
+_WHOLE = 2**31
+
+
+def _wanted(
+    step_from: int | None = None,
+    step_to: int | None = None,
+    reward_min: float | None = None,
+    reward_max: float | None = None,
+    version: int | None = None,
+    finish: str | None = None,
+    replica: str | None = None,
+    group: int | None = None,
+    text: Annotated[str | None, Query(max_length=_MOST_TEXT)] = None,
+    component: Annotated[str | None, Query(max_length=_MOST_TEXT)] = None,
+    component_min: float | None = None,
+    component_max: float | None = None,
+    sort: Annotated[str, Query(pattern=f"^-?({'|'.join(queries.SORTS)})$")] = "-step",
+) -> queries.Query:
+    return queries.Query(
+        step_from=step_from, step_to=step_to, reward_min=reward_min, reward_max=reward_max, version=version,
+        finish=finish or None, replica=replica or None, group_index=group, text=text or None,
+        component=component or None, component_min=component_min, component_max=component_max, sort=sort,
+    )  # fmt: skip
+
+
+Wanted = Annotated[queries.Query, Depends(_wanted)]
 
 
 def add_rollouts(app: FastAPI, board: Board) -> None:
@@ -21,28 +51,13 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
 
     @app.get("/api/rollouts", response_model=RolloutPage, responses=read_refusals(401, 422, 503))
     async def get_rollouts(
-        step_from: int | None = None,
-        step_to: int | None = None,
-        reward_min: float | None = None,
-        reward_max: float | None = None,
-        version: int | None = None,
-        finish: str | None = None,
-        replica: str | None = None,
-        group: int | None = None,
-        text: Annotated[str | None, Query(max_length=_MOST_TEXT)] = None,
-        sort: Annotated[str, Query(pattern=f"^-?({'|'.join(queries.SORTS)})$")] = "-step",
-        offset: Annotated[int, Query(ge=0)] = 0,
-        limit: Annotated[int, Query(ge=0, le=200)] = 100,
+        wanted: Wanted, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=0, le=200)] = 100
     ) -> Response:
         """Trained rollouts; `partial` = repeat the request to continue the text search, `reading` = still indexing."""
-        wanted = queries.Query(
-            step_from=step_from, step_to=step_to, reward_min=reward_min, reward_max=reward_max, version=version,
-            finish=finish or None, replica=replica or None, group_index=group, text=text or None, sort=sort,
-        )  # fmt: skip
         index = board.files.rollouts
         found = await index.find(wanted)
         damaged = sorted(index.damaged.items())[:_MOST_DAMAGED]
-        rows = await index.listed(found, offset, limit)
+        rows = await index.listed(found, offset, limit, component=wanted.component or "")
         return answer(
             RolloutPage(
                 total=len(found.positions),
@@ -51,9 +66,29 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
                 reading=index.reading,
                 finish_reasons=index.words("finish_reason"),
                 replicas=index.words("replica_id"),
+                components=await index.components(),
                 damaged=tuple(DamagedStep(step=step, error=words) for step, words in damaged),
             )
         )
+
+    @app.get("/api/rollouts/export", response_class=StreamingResponse, responses=read_refusals(401, 422, 503))
+    async def get_export(wanted: Wanted, format: Annotated[str, Query(pattern="^(csv|jsonl)$")]) -> StreamingResponse:
+        """The same rollouts in their order with whole texts, as CSV or JSON lines: the first 20,000.
+
+        Refuses with 503 while the texts of older steps are still searched.
+        """
+        index = board.files.rollouts
+        found = await index.find(wanted)
+        if found.partial:
+            raise RequestRefusedError(503, "the search through texts goes on: ask again")
+
+        async def pieces() -> AsyncIterator[str]:
+            for first in range(0, min(len(found.positions), _MOST_EXPORTED), _AT_ONCE):
+                most = min(_AT_ONCE, _MOST_EXPORTED - first)
+                rows = await index.listed(found, first, most, component=wanted.component or "", short=_WHOLE)
+                yield as_csv(rows, head=first == 0) if format == "csv" else as_lines(rows)
+
+        return StreamingResponse(pieces(), media_type="text/csv" if format == "csv" else "application/jsonl")
 
     @app.get(
         "/api/rollouts/{step}/{group_index}", response_model=GroupView, responses=read_refusals(401, 404, 422, 503)

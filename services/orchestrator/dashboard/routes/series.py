@@ -69,8 +69,9 @@ def series_view(
     steps = rows.steps[start:end]
     series = {}
     for name in names:
-        if name in rows.columns:
-            values = rows.columns[name][start:end]
+        found = rows.column(name)
+        if found is not None:
+            values = found[start:end]
             kept = thin(values, points)
             numbers = [None if value != value else float(f"{value:.7g}") for value in values[kept].tolist()]
             series[name] = CurvePoints(x=tuple(steps[kept].tolist()), y=tuple(numbers))

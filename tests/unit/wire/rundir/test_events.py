@@ -10,11 +10,13 @@ import pytest
 from headrace.services.orchestrator.dashboard.readers.records import RunLog
 from headrace.wire.rundir.events import (
     EventLog,
+    began_at,
     last_word,
     life_number,
     name_of,
     new_life,
     read_events,
+    state_of,
 )
 from headrace.wire.rundir.layout import RunPaths
 
@@ -119,3 +121,17 @@ def test_the_log_file_and_not_the_line_decides_the_source_of_an_event(tmp_path: 
     found = [(one["event"], one["source"]) for one in read_events(tmp_path, left_out=left_out)]
     assert found == [("group_scored", "reward-0-a"), ("dropped", "trainer-1")]
     assert left_out == {"reward-0-a": 3}
+
+
+def test_a_run_tells_when_it_began_and_how_it_stands_from_its_first_second(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "run.toml").touch()
+    os.utime(tmp_path / "config" / "run.toml", (7, 7))
+    assert (state_of(tmp_path), state_of(tmp_path, alive=True), began_at(tmp_path)) == ("prepared", "running", 7)
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"t":20.0}\n')
+    assert (state_of(tmp_path), began_at(tmp_path)) == ("stopped", 20.0)
+    (tmp_path / "export").mkdir()
+    assert state_of(tmp_path) == "finished"
+    EventLog(tmp_path, "orchestrator", "a").append("issued")
+    (tmp_path / "events" / "trainer-a.jsonl").write_text('{"t":12.0,"event":"incarnation_opened"}\n')
+    assert (state_of(tmp_path), state_of(tmp_path, alive=True), began_at(tmp_path)) == ("stopped", "running", 12.0)

@@ -35,3 +35,13 @@ def test_an_older_file_lacks_columns_and_a_damaged_one_is_named(tmp_path: Path) 
             rollouts.read(path, ("group_id",))
     (tmp_path / ".aside-step-000004.parquet.ab12cd34").write_bytes(b"")
     assert sorted(rollouts.files(tmp_path)) == [1, 2]
+
+
+def test_a_rows_columns_are_bounded_the_answer_first_and_what_is_left_out_is_counted() -> None:
+    columns = {"a": "x" * 2000, "n": {"deep": [1, 2]}, "answer": "y" * 5000} | {f"z{at}": "x" * 999 for at in range(9)}
+    found = rollouts.columns_of(rollouts.bounded(columns))
+    assert next(iter(found)) == "answer" and len(str(found["answer"])) == 4096 + 3
+    assert found["a"] == "x" * 1000 + "..." and found["n"] == {"deep": [1, 2]}
+    assert found["..."] == len(columns) - (len(found) - 1) > 0
+    assert sum(len(str(value)) for value in found.values()) < 8192 + 200
+    assert rollouts.columns_of("[1]") == rollouts.columns_of(None) == {}

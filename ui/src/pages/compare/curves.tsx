@@ -3,10 +3,10 @@ import { useMemo, useState } from "preact/hooks";
 import type { ComparedRun, Points } from "../../api/types";
 import { ChartCard, type CardCurve } from "../../charts/card";
 import { titleOf } from "../../charts/catalog";
+import { described, formatOf, unitOf } from "../../charts/metrics";
 import type { Zoom } from "../../charts/options";
 import type { Smoothing } from "../../charts/smoothing";
 import { seriesColour } from "../../charts/paint";
-import { num, percent } from "../../format";
 import { Segmented } from "../../parts/basics";
 import { SMOOTHING } from "../run/toolbar";
 
@@ -58,7 +58,9 @@ export function Curves({ runs, names, onPick }: { runs: ComparedRun[]; names: st
             range={range}
             smoothing={smoothing}
             height={200}
-            format={name === ACCURACY ? (value) => percent(value, 1) : num}
+            hint={described(name).text}
+            unit={unitOf(name)}
+            format={formatOf(name)}
             onZoom={setRange}
           />
         ))}

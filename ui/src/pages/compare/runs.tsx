@@ -25,7 +25,7 @@ export function RunTable({ runs, picked, onPick }: Props) {
         </span>
       </header>
       <div class="scroll" tabindex={0} role="region" aria-labelledby="runs-title">
-        <table class="plain-table runs">
+        <table class="plain-table cards runs">
           <thead>
             <tr>
               <th scope="col">Run</th>
@@ -54,13 +54,13 @@ export function RunTable({ runs, picked, onPick }: Props) {
                       {run.current && <span class="muted small">this run</span>}
                     </label>
                   </th>
-                  <td>
+                  <td data-label="State">
                     <Pill state={run.state} />
                   </td>
-                  <td class="number">{count(run.steps)}</td>
-                  <td class="number">{num(run.reward_mean)}</td>
-                  <td class="number">{percent(run.accuracy, 1)}</td>
-                  <td class="nowrap tabular">{clock(run.began)}</td>
+                  <td data-label="Steps" class="number">{count(run.steps)}</td>
+                  <td data-label="Reward" class="number">{num(run.reward_mean)}</td>
+                  <td data-label="Accuracy" class="number">{percent(run.accuracy, 1)}</td>
+                  <td data-label="Began" class="nowrap tabular">{clock(run.began)}</td>
                 </tr>
               );
             })}

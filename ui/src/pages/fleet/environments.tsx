@@ -16,7 +16,7 @@ export function Environments({ view }: { view: Status }) {
         <span class="muted">{workers.length}</span>
       </header>
       <div class="scroll" tabindex={0} role="region" aria-labelledby="environments-title">
-        <table class="plain-table environments">
+        <table class="plain-table cards environments">
           <thead>
             <tr>
               <th scope="col">Worker</th>
@@ -49,9 +49,9 @@ function Line({ worker, now }: { worker: EnvironmentWorker; now: number }) {
           </span>
         ))}
       </th>
-      <td class="number">{count(worker.playing)}</td>
-      <td class="number">{count(worker.slots)}</td>
-      <td class="number">{count(worker.waiting)}</td>
+      <td data-label="In play" class="number">{count(worker.playing)}</td>
+      <td data-label="Slots" class="number">{count(worker.slots)}</td>
+      <td data-label="Waiting" class="number">{count(worker.waiting)}</td>
       <td class="wrap">
         {worker.waits.length === 0 && <span class="muted">none: it waits for tasks</span>}
         <ul>

@@ -1,10 +1,11 @@
 import type { Fleet } from "../../api/types";
 import { Loading, Problem } from "../../parts/basics";
 import { useResource } from "../../parts/resource";
-import { status } from "../../state/live";
+import { hasEnded, status } from "../../state/live";
 import { Environments } from "./environments";
 import { Publications } from "./publications";
 import { Replicas } from "./replicas";
+import { Services } from "./services";
 import { TrainerCard } from "./trainer";
 
 const EVERY_MS = 2_000;
@@ -19,6 +20,7 @@ export function FleetPage() {
   return (
     <>
       {found.problem && <Problem words={found.problem} again={found.reload} />}
+      {view && !hasEnded.value && <Services view={view} />}
       {view && <TrainerCard view={view} />}
       {view && <Replicas addresses={addresses} view={view} onDone={found.reload} />}
       {view && <Environments view={view} />}

@@ -22,7 +22,7 @@ export function Publications({ publications }: { publications: Publication[] }) 
         <Empty title="No publication yet">Weights go to the replicas after every step.</Empty>
       ) : (
         <div class="scroll tall" tabindex={0} role="region" aria-labelledby="publications-title">
-          <table class="plain-table publications">
+          <table class="plain-table cards publications">
             <thead>
               <tr>
                 <th scope="col">Version</th>
@@ -70,12 +70,12 @@ function Line({ publication, names, longest, isOpen, onToggle }: LineProps) {
     <>
       <tr>
         <th scope="row" class="nowrap">{publication.version}</th>
-        <td class="nowrap tabular">{clock(publication.began)}</td>
+        <td data-label="Began" class="nowrap tabular">{clock(publication.began)}</td>
         <td class="bar-cell">
           <PhaseBar phases={publication.phases} names={names} longest={longest} />
         </td>
-        <td class="number nowrap">{publication.ended === false ? "under way" : duration(publication.seconds)}</td>
-        <td class="nowrap">
+        <td data-label="Took" class="number nowrap">{publication.ended === false ? "under way" : duration(publication.seconds)}</td>
+        <td data-label="Replicas" class="nowrap">
           <button type="button" class="link" aria-expanded={isOpen} onClick={onToggle}>
             {said}
           </button>

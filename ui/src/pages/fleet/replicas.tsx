@@ -1,8 +1,8 @@
 import type { Replica, Status } from "../../api/types";
-import { count, num, percent } from "../../format";
+import { count, num, percent, versionWords } from "../../format";
 import { ask } from "../../parts/ask";
 import { Empty, Meter, Pill } from "../../parts/basics";
-import { scale } from "../run/actions";
+import { hasEnded } from "../../state/live";
 import { notesOf, PROOFS, wayOf } from "./weights";
 
 const drain = (id: string, on: boolean, onDone: () => void) =>
@@ -38,22 +38,12 @@ export function Replicas({ view, addresses, onDone }: Props) {
       <header class="card-head">
         <h2 id="replicas-title">Rollout replicas</h2>
         <span class="muted">{replicas.length}</span>
-        {canAct && (
-          <div class="actions">
-            <button type="button" onClick={() => scale("rollout", Math.max(1, replicas.length))}>
-              Scale rollout
-            </button>
-            <button type="button" onClick={() => scale("reward", 1)}>
-              Scale reward
-            </button>
-          </div>
-        )}
       </header>
       {replicas.length === 0 ? (
-        <Empty title="No replicas">None has a live lease now.</Empty>
+        <Empty title="No replicas">{hasEnded.value ? "The run has ended." : "None has reported in the last seconds."}</Empty>
       ) : (
         <div class="scroll" tabindex={0} role="region" aria-labelledby="replicas-title">
-          <table class="plain-table replicas">
+          <table class="plain-table cards replicas">
             <thead>
               <tr>
                 <th scope="col">Replica</th>
@@ -108,13 +98,13 @@ function Line({ replica, address, view, canAct, onDone }: LineProps) {
           </span>
         )}
       </th>
-      <td>
+      <td data-label="State">
         <Pill state={isDraining ? "draining" : replica.state} />
       </td>
-      <td class="nowrap">
-        {replica.version || num(null)} {lag !== null && lag > 0 && <span class="lag">{lag} behind</span>}
+      <td data-label="Version" class="nowrap">
+        {versionWords(replica.version) || num(null)} {lag !== null && lag > 0 && <span class="lag">{lag} behind</span>}
       </td>
-      <td class="wrap weights">
+      <td data-label="Weights" class="wrap weights">
         {replica.proof && (
           <span title={PROOFS[replica.proof] ?? ""}>
             <Pill state={replica.proof} />
@@ -127,14 +117,14 @@ function Line({ replica, address, view, canAct, onDone }: LineProps) {
           </span>
         ))}
       </td>
-      <td class="number">{count(replica.in_flight_rollouts)}</td>
-      <td class="number">{num(replica.tokens_per_second)}</td>
-      <td class="with-meter">
+      <td data-label="In flight" class="number">{count(replica.in_flight_rollouts)}</td>
+      <td data-label="Tokens/s" class="number">{num(replica.tokens_per_second)}</td>
+      <td data-label="Waits" class="with-meter">
         <Meter share={replica.waiting_share} />
         <span>{percent(replica.waiting_share)}</span>
       </td>
-      <td class="wrap">{replica.publication || (replica.waiting_for ? `waits for ${replica.waiting_for}` : "generates")}</td>
-      <td>{replica.engine}</td>
+      <td data-label="Doing" class="wrap">{replica.publication || (replica.waiting_for ? `waits for ${replica.waiting_for}` : "generates")}</td>
+      <td data-label="Engine">{replica.engine}</td>
       {canAct && (
         <td>
           <button type="button" class="small" onClick={() => drain(replica.id, !isDraining, onDone)}>

@@ -1,14 +1,16 @@
 import type { Status } from "../../api/types";
-import { count, duration, num, percent } from "../../format";
+import { count, duration, num, percent, versionWords } from "../../format";
 import { Pill } from "../../parts/basics";
+import { hasEnded } from "../../state/live";
 
 export function TrainerCard({ view }: { view: Status }) {
   const { trainer } = view;
   const facts: [string, string][] = [
-    ["Version", `${view.incarnation}.${view.version}`],
-    ["Waits", percent(trainer.waiting_share)],
-    ["For", trainer.waiting_for || "nothing"],
-    ["Step", duration(trainer.metrics.seconds)],
+    ["Version", versionWords(`${view.incarnation}.${view.version}`)],
+    hasEnded.value
+      ? ["Waited", `${percent(view.averages?.wait_batch_share)} on average`]
+      : ["Waits", trainer.waiting_for ? `now for ${trainer.waiting_for}` : "not now"],
+    ["Last step", duration(trainer.metrics.seconds)],
     ["Tokens a step", count(trainer.metrics.completion_tokens)],
     ["Trained tokens a second", num(trainer.metrics.trained_tokens_per_second)],
     ...(trainer.metrics.mfu === undefined ? [] : [["MFU", percent(trainer.metrics.mfu, 1)] satisfies [string, string]]),

@@ -2,6 +2,7 @@ import type { Queues } from "../../api/types";
 import { count, duration } from "../../format";
 import { Empty, Loading, Problem } from "../../parts/basics";
 import { useResource } from "../../parts/resource";
+import { hasEnded } from "../../state/live";
 import { DeadLetters } from "./dead";
 
 const EVERY_MS = 2_000;
@@ -36,18 +37,26 @@ function Streams({ queues }: { queues: Queues }) {
     <section class="card" aria-labelledby="streams-title">
       <header class="card-head">
         <h2 id="streams-title">Streams</h2>
+        <ul class="legend">
+          <li>
+            <span class="swatch series-2" aria-hidden="true" /> taken, not finished
+          </li>
+          <li>
+            <span class="swatch series-1" aria-hidden="true" /> not taken yet
+          </li>
+        </ul>
       </header>
       {queues.streams.length === 0 ? (
-        <Empty title="No streams">The broker of this run is not running, or was not asked yet.</Empty>
+        <Empty title="No streams">{hasEnded.value ? "The run has ended." : "The broker has not answered yet."}</Empty>
       ) : (
         <div class="scroll" tabindex={0} role="region" aria-labelledby="streams-title">
-          <table class="plain-table streams">
+          <table class="plain-table cards streams">
             <thead>
               <tr>
                 <th scope="col">Stream</th>
                 <th scope="col">Entries</th>
-                <th scope="col" class="number">Pending</th>
-                <th scope="col" class="number">Oldest pending</th>
+                <th scope="col" class="number">Taken</th>
+                <th scope="col" class="number">Oldest taken</th>
               </tr>
             </thead>
             <tbody>
@@ -59,14 +68,14 @@ function Streams({ queues }: { queues: Queues }) {
                       {stream.name}
                       <span class="muted small address">{ABOUT[stream.name]}</span>
                     </th>
-                    <td>
+                    <td data-label="Entries">
                       <div class="with-bar">
                         <Bar length={stream.length} pending={stream.pending} most={most} />
                         <span class="number">{count(stream.length)}</span>
                       </div>
                     </td>
-                    <td class="number">{count(stream.pending)}</td>
-                    <td class={`number ${oldest !== null && oldest > OLD_S ? "warn-ink" : ""}`}>
+                    <td data-label="Taken" class="number">{count(stream.pending)}</td>
+                    <td data-label="Oldest taken" class={`number ${oldest !== null && oldest > OLD_S ? "warn-ink" : ""}`}>
                       {stream.pending > 0 ? duration(oldest) : duration(null)}
                     </td>
                   </tr>

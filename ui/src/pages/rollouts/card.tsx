@@ -1,7 +1,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import type { Rollout } from "../../api/types";
-import { num, plural } from "../../format";
+import { num, plural, versionWords } from "../../format";
 import { Conversation } from "./conversation";
 import { LongText } from "./long";
 import type { Mode } from "./shade";
@@ -98,7 +98,7 @@ function Components({ rollout }: { rollout: Rollout }) {
 
 /** Where the rollout is from: which replica, which versions made which tokens. */
 function Origin({ rollout }: { rollout: Rollout }) {
-  const spans = rollout.spans.map((one) => `${one.start}\u2013${one.end} by version ${one.version}`).join(", ");
+  const spans = rollout.spans.map((one) => `${one.start}\u2013${one.end} by version ${versionWords(one.version)}`).join(", ");
   return (
     <p class="origin muted small">
       {plural(rollout.num_tokens ?? rollout.tokens.length, "token")}, ended by {rollout.finish_reason}, on {rollout.replica_id}

@@ -18,6 +18,9 @@ const FIELDS: Field[] = [
   { name: "version", label: "Version", isNumber: true },
   { name: "finish", label: "Finish" },
   { name: "replica", label: "Replica" },
+  { name: "component", label: "Component" },
+  { name: "component_min", label: "Its score from", isNumber: true },
+  { name: "component_max", label: "Its score to", isNumber: true },
   { name: "text", label: "Text contains" },
 ];
 const WAIT_MS = 250;
@@ -69,7 +72,7 @@ export function Filters({ params, known }: { params: Params; known: Record<strin
   const { valueOf, changed, clear } = useTyped(params);
   return (
     <form class="filters" aria-label="Filters" onSubmit={(event) => event.preventDefault()}>
-      {FIELDS.map(({ name, label, isNumber }) => (
+      {FIELDS.filter(({ name }) => params.component || !name.startsWith("component_")).map(({ name, label, isNumber }) => (
         <label key={name} class={`field ${name}`}>
           <span>{label}</span>
           {known[name] ? (

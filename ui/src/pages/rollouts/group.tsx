@@ -60,6 +60,7 @@ function LoadedGroup({ group, chosen }: { group: Group; chosen: string | undefin
       <section class="card prompt-card" aria-labelledby="prompt-title">
         <h3 id="prompt-title">Prompt</h3>
         <LongText class="said-text" text={group.prompt} label="Prompt" />
+        <Columns group={group} />
       </section>
       <div class="toolbar">
         <span class="toolbar-label">Colour tokens by</span>
@@ -77,6 +78,36 @@ function LoadedGroup({ group, chosen }: { group: Group; chosen: string | undefin
           />
         ))}
       </section>
+    </>
+  );
+}
+
+const said = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
+
+/** The reference answer, and the row's other columns folded away. */
+function Columns({ group }: { group: Group }) {
+  const others = Object.entries(group.columns).filter(([name]) => name !== "answer");
+  return (
+    <>
+      {group.answer && (
+        <>
+          <h3 id="answer-title">Reference answer</h3>
+          <LongText class="said-text" text={group.answer} label="Reference answer" />
+        </>
+      )}
+      {others.length > 0 && (
+        <details>
+          <summary class="muted small">{plural(others.length, "other column")} of the row</summary>
+          <dl class="columns">
+            {others.map(([name, value]) => (
+              <div key={name}>
+                <dt>{name}</dt>
+                <dd>{said(value)}</dd>
+              </div>
+            ))}
+          </dl>
+        </details>
+      )}
     </>
   );
 }

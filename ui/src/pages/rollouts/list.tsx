@@ -23,6 +23,7 @@ const COLUMNS: Column[] = [
   { key: "finish", label: "Finish" },
   { key: "replica", label: "Replica" },
   { key: "prompt", label: "Prompt" },
+  { key: "answer", label: "Answer" },
   { key: "completion", label: "Completion" },
 ];
 const AROUND = 10;
@@ -152,13 +153,17 @@ function Line({ at, row, params }: { at: number; row: RolloutRow | undefined; pa
         {row.group_index}
         <span class="muted">.{row.rollout_index}</span>
       </div>
-      <div class="reward number" role="cell">{num(row.reward)}</div>
+      <div class="reward number" role="cell">
+        {num(row.reward)}
+        {params.component && <span class="muted"> {num(row.component)}</span>}
+      </div>
       <div class={`advantage number ${signOf(row.advantage)}`} role="cell">{num(row.advantage)}</div>
       <div class="tokens number" role="cell">{count(row.tokens)}</div>
       <div class="version number" role="cell">{versions}</div>
       <div class="finish" role="cell">{row.finish_reason}</div>
       <div class="replica" role="cell">{row.replica_id}</div>
       <div class="prompt" role="cell">{row.prompt}</div>
+      <div class="answer" role="cell">{row.answer}</div>
       <div class="completion" role="cell">{row.completion}</div>
     </div>
   );

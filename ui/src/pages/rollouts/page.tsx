@@ -1,11 +1,11 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { address } from "../../api/client";
+import { address, download, reasonOf } from "../../api/client";
 import type { RolloutPage } from "../../api/types";
 import { count, plural } from "../../format";
-import { Empty, Loading, Problem } from "../../parts/basics";
-import { onSteps } from "../../state/live";
-import { route } from "../../state/route";
+import { Empty, Loading, Problem, Segmented } from "../../parts/basics";
+import { hasEnded, onSteps } from "../../state/live";
+import { route, setParams } from "../../state/route";
 import { Book } from "./book";
 import { Filters, queryOf } from "./filters";
 import { RolloutList } from "./list";
@@ -24,6 +24,14 @@ function useBook(query: string, again: number): { book: Book; shown: Book } {
   return { book, shown };
 }
 
+const ORDERS = [
+  { value: "-step", label: "Newest" },
+  { value: "-reward", label: "Best" },
+  { value: "reward", label: "Worst" },
+  { value: "random", label: "Random" },
+];
+const FORMATS = ["csv", "jsonl"];
+
 export function RolloutsPage() {
   const { params } = route.value;
   const query = address("", queryOf(params)).slice(1);
@@ -32,6 +40,12 @@ export function RolloutsPage() {
   const { book, shown } = useBook(query, again);
   useEffect(() => onSteps((rows) => setNewSteps((old) => old + rows.length)), []);
   const page = shown.page;
+  const [saving, setSaving] = useState("");
+  const save = (format: string) =>
+    download(address("/api/rollouts/export", { ...queryOf(params), format }), `rollouts.${format}`).then(
+      () => setSaving(""),
+      (error: unknown) => setSaving(reasonOf(error)),
+    );
   const reload = () => {
     setNewSteps(0);
     setAgain((old) => old + 1);
@@ -43,19 +57,26 @@ export function RolloutsPage() {
         <span class="muted" role="status">
           {page && `${plural(page.total, "rollout")}${page.partial || page.reading ? ", still reading" : ""}`}
         </span>
+        <Segmented label="Order" value={params.sort ?? "-step"} choices={ORDERS} onChoose={(sort) => setParams({ sort })} />
+        {FORMATS.map((format) => (
+          <button key={format} type="button" class="small" disabled={!page?.total} onClick={() => void save(format)}>
+            {format.toUpperCase()}
+          </button>
+        ))}
         {newSteps > 0 && (
           <button type="button" class="quiet-accent" onClick={reload}>
             {count(newSteps)} more {newSteps === 1 ? "step" : "steps"}: show
           </button>
         )}
       </div>
-      <Filters params={params} known={{ finish: page?.finish_reasons ?? [], replica: page?.replicas ?? [] }} />
+      <Filters params={params} known={{ finish: page?.finish_reasons ?? [], replica: page?.replicas ?? [], component: page?.components ?? [] }} />
+      {saving && <Problem words={saving} />}
       {book.problem && <Problem words={book.problem} again={reload} />}
       {page?.damaged.length ? <Damaged page={page} /> : null}
       {page === null && !book.problem && <Loading what="rollouts" />}
       {page?.total === 0 && !page.partial && (
         <Empty title="No rollouts">
-          None fits the filters. A step's rollouts appear here as soon as it is trained.
+          None fits the filters. {!hasEnded.value && "A step's rollouts appear here as soon as it is trained."}
         </Empty>
       )}
       {page !== null && page.total > 0 && (

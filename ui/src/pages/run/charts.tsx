@@ -1,8 +1,10 @@
 import { useMemo } from "preact/hooks";
 
 import type { Points } from "../../api/types";
+import type { Axis } from "../../charts/axis";
 import { ChartCard, type CardCurve } from "../../charts/card";
-import type { ChartSpec } from "../../charts/catalog";
+import { type ChartSpec, hintOf } from "../../charts/catalog";
+import { formatOf, unitOf } from "../../charts/metrics";
 import type { Zoom } from "../../charts/options";
 import type { Smoothing } from "../../charts/smoothing";
 import { seriesColour } from "../../charts/paint";
@@ -14,6 +16,8 @@ interface Props {
   loaded: Loaded;
   range: Zoom | null;
   smoothing: Smoothing;
+  axis: Axis;
+  isLog: boolean;
   onZoom: (zoom: Zoom | null) => void;
 }
 
@@ -23,7 +27,8 @@ function curvesOf(chart: ChartSpec, loaded: Loaded): CardCurve[] {
   if (chart.kind === "phases") {
     return stepTime(loaded.series).map(({ label, slot, points }) => ({ label, colour: seriesColour(slot), points }));
   }
-  return chart.curves.map(({ name, label }, at) => ({ label, colour: seriesColour(at), points: pointsOf(name, chart, loaded) }));
+  const curves = chart.curves.filter(({ name }) => chart.kind === "evals" || loaded.series[name]);
+  return curves.map(({ name, label }, at) => ({ label, colour: seriesColour(at), points: pointsOf(name, chart, loaded) }));
 }
 
 function pointsOf(name: string, { kind }: ChartSpec, loaded: Loaded): Points {
@@ -36,7 +41,7 @@ function pointsOf(name: string, { kind }: ChartSpec, loaded: Loaded): Points {
 
 const DRAWN = { lines: "lines", phases: "stack", evals: "dots" } as const;
 
-export function Charts({ charts, loaded, range, smoothing, onZoom }: Props) {
+export function Charts({ charts, loaded, onZoom, ...look }: Props) {
   const curves = useMemo(
     () => charts.map((chart) => curvesOf(chart, loaded)),
     [charts, loaded.series, loaded.evals],
@@ -47,14 +52,14 @@ export function Charts({ charts, loaded, range, smoothing, onZoom }: Props) {
         <ChartCard
           key={chart.id}
           title={chart.title}
-          hint={chart.hint}
+          hint={hintOf(chart)}
+          unit={unitOf(chart.curves[0]?.name ?? "")}
           curves={curves[at] ?? []}
           kind={DRAWN[chart.kind ?? "lines"]}
           sync="run"
-          range={range}
-          smoothing={smoothing}
+          format={formatOf(chart.curves.at(-1)?.name ?? "")}
           onZoom={onZoom}
-          {...(chart.format ? { format: chart.format } : {})}
+          {...look}
         />
       ))}
     </section>

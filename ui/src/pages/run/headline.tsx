@@ -1,11 +1,7 @@
-import { useEffect, useState } from "preact/hooks";
-
-import type { Row, Status } from "../../api/types";
+import type { Status } from "../../api/types";
 import { clock, count, duration, num, percent, plural } from "../../format";
 import { Meter, Pill } from "../../parts/basics";
-import { onSteps } from "../../state/live";
 import { Actions } from "./actions";
-import { keep, secondsPerStep } from "./rate";
 
 const SIDES: Record<string, string> = { trainer: "Trainer", rollout: "Rollout", reward: "Reward" };
 
@@ -19,12 +15,6 @@ export function stateOf(view: Status): string {
 const meanOf = (values: number[]) =>
   values.length > 0 ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
 
-function useRate(): number | null {
-  const [rows, setRows] = useState<Row[]>([]);
-  useEffect(() => onSteps((more) => setRows((old) => keep(old, more))), []);
-  return secondsPerStep(rows);
-}
-
 /** An estimate needs no seconds in it when it is of minutes. */
 const rounded = (seconds: number) => (seconds < 120 ? seconds : 60 * Math.round(seconds / 60));
 
@@ -36,11 +26,12 @@ interface Numbers {
 
 /** The run in one look: state, step, what matters of the numbers, and which side is the bottleneck. */
 export function Headline({ view, numbers }: { view: Status; numbers: Numbers }) {
-  const perStep = useRate();
+  const perStep = view.step_seconds ?? null;
   const left = view.max_steps - view.step;
   const isRunning = view.state === "running";
   const eta = isRunning && perStep !== null && left > 0 ? `about ${duration(rounded(perStep * left))} left` : "";
-  const began = view.run.began ? `began ${clock(view.run.began)}` : "";
+  const { began, ended } = view.run;
+  const times = [began && `began ${clock(began)}`, began && ended && `ran ${duration(ended - began)}`];
   return (
     <section class="card headline" aria-label="Headline">
       <div class="headline-top">
@@ -48,7 +39,7 @@ export function Headline({ view, numbers }: { view: Status; numbers: Numbers }) 
         <h2>
           Step {count(view.step)} <span class="muted">of {count(view.max_steps)}</span>
         </h2>
-        <span class="muted small">{[eta, began].filter(Boolean).join(", ")}</span>
+        <span class="muted small">{[eta, ...times].filter(Boolean).join(", ")}</span>
         <Actions view={view} />
       </div>
       <progress max={Math.max(1, view.max_steps)} value={view.step} aria-label="Steps done" />
@@ -63,11 +54,6 @@ export function Headline({ view, numbers }: { view: Status; numbers: Numbers }) 
 }
 
 function Tiles({ view, numbers }: { view: Status; numbers: Numbers }) {
-  const { trainer, replicas } = view;
-  const rollouts = meanOf(replicas.map((replica) => replica.waiting_share));
-  const speed = replicas.reduce((sum, replica) => sum + replica.tokens_per_second, 0);
-  const isRunning = view.state === "running";
-  const waits = (what: string) => (!isRunning ? "not running" : what ? `now for ${what}` : "not now");
   return (
     <dl class="tiles">
       <Tile name="Reward" value={num(numbers.reward)} note="mean of the last batch" />
@@ -76,6 +62,32 @@ function Tiles({ view, numbers }: { view: Status; numbers: Numbers }) {
         value={percent(numbers.accuracy, 1)}
         note={numbers.accuracyAt === null ? "not evaluated yet" : `version ${numbers.accuracyAt}`}
       />
+      {view.run.ended ? <Averages view={view} averages={view.averages ?? {}} /> : <Now view={view} />}
+    </dl>
+  );
+}
+
+/** Of a run that has ended: what it was like on the whole. */
+function Averages({ view, averages }: { view: Status; averages: Record<string, number> }) {
+  const note = `mean of ${plural(view.step, "step")}`;
+  const waited = averages.wait_batch_share ?? null;
+  return (
+    <>
+      <Tile name="Tokens a second" value={num(averages.generated_tokens_per_second)} note={note} />
+      <Tile name="Step" value={duration(averages.interval_seconds ?? averages.seconds)} note={note} />
+      <Tile name="Trainer waited" value={percent(waited)} note={note} share={waited} />
+      <Tile name="Groups trained" value={count(view.groups.trained)} note={`of ${count(view.groups.issued)} issued`} />
+    </>
+  );
+}
+
+function Now({ view }: { view: Status }) {
+  const { trainer, replicas } = view;
+  const rollouts = meanOf(replicas.map((replica) => replica.waiting_share));
+  const speed = replicas.reduce((sum, replica) => sum + replica.tokens_per_second, 0);
+  const waits = (what: string) => (what ? `now for ${what}` : "not now");
+  return (
+    <>
       <Tile
         name="Tokens a second"
         value={replicas.length > 0 ? num(speed) : num(null)}
@@ -83,9 +95,9 @@ function Tiles({ view, numbers }: { view: Status; numbers: Numbers }) {
       />
       <Tile
         name="Trainer waits"
-        value={percent(isRunning ? trainer.waiting_share : null)}
+        value={percent(trainer.waiting_share)}
         note={waits(trainer.waiting_for)}
-        share={isRunning ? trainer.waiting_share : null}
+        share={trainer.waiting_share}
       />
       <Tile
         name="Rollouts wait"
@@ -99,7 +111,7 @@ function Tiles({ view, numbers }: { view: Status; numbers: Numbers }) {
         note={`${count(view.groups.trained)} trained`}
         share={view.credit.limit > 0 ? view.credit.issued / view.credit.limit : null}
       />
-    </dl>
+    </>
   );
 }
 

@@ -13,12 +13,33 @@ const KINDS: { value: Kind; label: string }[] = [
   { value: "publications", label: "Publications" },
 ];
 const SHOWN = 100;
+const LONG = 300;
 const ACTIONS = new Set(["operator_action", "requeued"]);
 
 const isOf = (kind: Kind, { event }: LogLine) =>
   kind === "all" || (kind === "actions" ? ACTIONS.has(event) : event.startsWith("publication"));
 
 const plain = (value: unknown) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
+
+type Words = (fields: Record<string, unknown>) => string;
+
+const open = (groups: unknown) => (Array.isArray(groups) && groups.length > 0 ? `, ${plural(groups.length, "group")} open` : "");
+const WORDS: Record<string, Words> = {
+  run_ended: ({ version, open_groups }) => `The run is finished at version ${plain(version)}${open(open_groups)}`,
+  run_stopped: ({ version, open_groups }) => `The run was stopped at version ${plain(version)}${open(open_groups)}`,
+  incarnation_opened: ({ incarnation, version }) => `The trainer's life ${plain(incarnation)} begins at version ${plain(version)}`,
+  stage_began: ({ step }) => `The stage begins at step ${plain(step)}`,
+  replay_began: ({ version, last }) => `Steps ${Number(version) + 1} to ${plain(last)} are trained again from the journal`,
+  checkpoint_saved: ({ step, kept }) => `Checkpoint of step ${plain(step)}; kept are ${Array.isArray(kept) ? kept.join(", ") : plain(kept)}`,
+  operator_checkpoint: ({ version }) => `Checkpoint at version ${plain(version)}, as asked`,
+  exported: ({ path, step, files }) => `The model of step ${plain(step)} is in ${plain(path)}${Array.isArray(files) ? `, ${plural(files.length, "file")}` : ""}`,
+  config_written: () => "The run is resumed with another config",
+  code_changed: ({ files }) => `The run's own code has changed: ${Array.isArray(files) ? files.join(", ") : plain(files)}`,
+  replica_quarantined: ({ replica_id, version, reason }) => `${plain(replica_id)} is set aside at version ${plain(version)}: ${plain(reason)}`,
+  engine_asleep: ({ seconds }) => `The engine sleeps, after ${duration(Number(seconds))}`,
+  engine_awake: ({ seconds }) => `The engine is awake, after ${duration(Number(seconds))}`,
+  state_damaged: ({ moved_to, reason }) => `The state was damaged (${plain(reason)}) and lies now in ${plain(moved_to)}`,
+};
 
 /** A line of the event log in words. */
 export function wordsOf({ t: _, service: __, event, ...others }: LogLine): string {
@@ -42,6 +63,10 @@ export function wordsOf({ t: _, service: __, event, ...others }: LogLine): strin
   }
   if (event === "publication_committed") {
     return `Version ${plain(others.version)} on ${plain(others.replica_id)} over ${plain(others.route)}`;
+  }
+  const words = WORDS[event];
+  if (words) {
+    return words(others);
   }
   return Object.entries(others)
     .filter(([, value]) => !(Array.isArray(value) && value.length === 0))
@@ -75,7 +100,7 @@ export function EventLog() {
                 <tr key={`${line.t}-${lines.length - at}`}>
                   <td class="nowrap tabular">{clock(line.t)}</td>
                   <td class="nowrap">{line.event === "operator_action" ? plain(line.action) : line.event.replaceAll("_", " ")}</td>
-                  <td class="wrap">{wordsOf(line)}</td>
+                  <td class="wrap">{wordsOf(line).length > LONG ? <details><summary>{wordsOf(line).slice(0, LONG)}…</summary>{wordsOf(line)}</details> : wordsOf(line)}</td>
                 </tr>
               ))}
             </tbody>

@@ -1,6 +1,7 @@
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
-import { CHARTS, extraChart, namesOf } from "../../charts/catalog";
+import { axisOf, CURVES } from "../../charts/axis";
+import { CHARTS, extraChart, namesOf, withComponents } from "../../charts/catalog";
 import type { Zoom } from "../../charts/options";
 import { latest } from "../../charts/points";
 import { Loading, Problem } from "../../parts/basics";
@@ -35,12 +36,16 @@ function LoadedPage() {
   const [isPicking, setPicking] = useState(false);
   const view = viewOf(route.value.params);
   const picked = view.extras.join(",");
-  const wanted = useMemo(() => [...CHARTS, ...view.extras.map(extraChart)], [picked]);
-  const loaded = useSeries(namesOf(wanted), windowOf(view));
+  const [names, setNames] = useState<string[]>([]);
+  const wanted = useMemo(() => withComponents([...CHARTS, ...view.extras.map(extraChart)], names), [picked, names]);
+  const loaded = useSeries([...namesOf(wanted), ...CURVES[view.x]], windowOf(view));
+  useEffect(() => setNames(loaded.names), [loaded.names.join(",")]);
   const charts = useMemo(
     () => wanted.filter(({ kind, curves }) => kind === "evals" || curves.some(({ name }) => loaded.names.includes(name))),
     [wanted, loaded.names],
   );
+  const began = status.value?.run.began ?? 0;
+  const axis = useMemo(() => axisOf(view.x, loaded.series, began), [view.x, loaded.series, began]);
   if (status.value === null) {
     return null;
   }
@@ -62,6 +67,8 @@ function LoadedPage() {
         loaded={loaded}
         range={rangeOf(view, loaded.last)}
         smoothing={view.smoothing}
+        axis={axis}
+        isLog={view.isLog}
         onZoom={zoomTo}
       />
       <EventLog />

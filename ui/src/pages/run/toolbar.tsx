@@ -1,3 +1,4 @@
+import { AXES } from "../../charts/axis";
 import type { Smoothing } from "../../charts/smoothing";
 import { count } from "../../format";
 import { Segmented } from "../../parts/basics";
@@ -13,6 +14,12 @@ export const SMOOTHING: { value: Smoothing; label: string }[] = [
   { value: "off", label: "Off" },
   { value: "some", label: "Some" },
   { value: "much", label: "Much" },
+];
+
+const ALONG = AXES.map((value) => ({ value, label: `${value[0]?.toUpperCase()}${value.slice(1)}` }));
+const SCALES = [
+  { value: "", label: "Linear" },
+  { value: "log", label: "Log" },
 ];
 
 export function Toolbar(props: { view: View; last: number; isLoading: boolean; onPick: () => void }) {
@@ -43,6 +50,11 @@ export function Toolbar(props: { view: View; last: number; isLoading: boolean; o
           choices={SMOOTHING}
           onChoose={(smooth) => setParams({ smooth })}
         />
+      </div>
+      <div class="tool">
+        <span class="toolbar-label">Along</span>
+        <Segmented label="Horizontal axis" value={view.x} choices={ALONG} onChoose={(x) => setParams({ x })} />
+        <Segmented label="Scale" value={view.isLog ? "log" : ""} choices={SCALES} onChoose={(y) => setParams({ y })} />
       </div>
       <button type="button" onClick={onPick}>
         Metrics

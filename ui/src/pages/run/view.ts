@@ -1,5 +1,6 @@
 // What the Run page shows, as its address says.
 
+import { AXES, type AxisName } from "../../charts/axis";
 import type { Zoom } from "../../charts/options";
 import { type Smoothing, SMOOTHINGS } from "../../charts/smoothing";
 import type { Params } from "../../state/route";
@@ -8,6 +9,8 @@ export interface View {
   zoom: { from: number; to: number | undefined } | null;
   newest: string;
   smoothing: Smoothing;
+  x: AxisName;
+  isLog: boolean;
   extras: string[];
 }
 
@@ -20,6 +23,8 @@ export function viewOf(params: Params): View {
     zoom: from !== undefined || to !== undefined ? { from: from ?? 1, to } : null,
     newest: String(whole(params.newest) ?? ""),
     smoothing: SMOOTHINGS.find((one) => one === params.smooth) ?? "some",
+    x: AXES.find((one) => one === params.x) ?? "step",
+    isLog: params.y === "log",
     extras: (params.metrics ?? "").split(",").filter(Boolean),
   };
 }

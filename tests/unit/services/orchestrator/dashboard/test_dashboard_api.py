@@ -1,6 +1,7 @@
 """The HTTP API over a synthetic run directory."""
 
 import asyncio
+import csv
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,9 +14,13 @@ from fastapi import FastAPI
 from headrace.services.orchestrator.dashboard.api import add_dashboard
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun
+from headrace.services.orchestrator.dashboard.readers.exported import as_csv
 from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.dashboard.readers.texts import shared_beginning
 from headrace.services.orchestrator.http.pages import page_policy
+from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.http import Guard
+from headrace.wire.rundir.metrics import steps_of
 from tests.dashboard_run import write_run
 from tests.http_tokens import any_role
 
@@ -53,15 +58,43 @@ async def get(http: httpx.AsyncClient, path: str, **params: Any) -> Any:
     return answer.json()
 
 
-async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx.AsyncClient) -> None:
+async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx.AsyncClient, board: Board) -> None:
     status = await get(http, "/api/status")
     assert status["state"] == "finished" and status["step"] == STEPS
     assert status["run"]["name"] == "mine" and status["run"]["began"] == 1_790_000_000.0
+    assert status["run"]["ended"] == 1_790_000_000.0 + 0.8 * (STEPS + 1)
+    rows = list(steps_of(board.files.run_dir).values())
+    assert status["averages"]["loss"] == pytest.approx(sum(row["loss"] for row in rows) / STEPS, rel=1e-9)
+    assert status["step_seconds"] == pytest.approx(0.8) and status["trainer"]["metrics"]["loss"] == rows[-1]["loss"]
     assert status["groups"] == {"issued": 102, "trained": 100, "dropped": {"scorer_failed": 1, "stale": 1}, "open": 0}
     assert status["bottleneck"] == {"side": "none", "text": "The run is finished."}
     assert status["operator"] == {"paused": False, "stopping": False, "checkpoint_asked": False, "draining": []}
     assert (await get(http, "/api/evals"))[-1]["version"] == STEPS
     assert await get(http, "/api/replicas") == []
+
+
+async def test_rollouts_are_narrowed_by_a_component_drawn_at_random_and_go_out_whole(http: httpx.AsyncClient) -> None:
+    page = await get(http, "/api/rollouts", component="format", component_min=0.9, sort="random", limit=200)
+    assert page["components"] == ["correct", "format"] and 0 < page["total"] < 100
+    assert all(row["component"] >= 0.9 and row["answer"].isdigit() for row in page["rows"])
+    again = await get(http, "/api/rollouts", component="format", component_min=0.9, sort="random", offset=5)
+    assert again["rows"] == page["rows"][5:105] and page["rows"] != sorted(page["rows"], key=lambda row: row["step"])
+    query = {"component": "format", "component_min": 0.9, "sort": "random"}
+    text = (await http.get("/api/rollouts/export", params=query | {"format": "jsonl"})).text
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [row["group_id"] for row in rows] == [row["group_id"] for row in page["rows"]]
+    table = csv.DictReader((await http.get("/api/rollouts/export", params=query | {"format": "csv"})).text.splitlines())
+    assert [float(row["component"]) for row in table] == [row["component"] for row in page["rows"]]
+    group = await get(http, f"/api/rollouts/{rows[0]['step']}/{rows[0]['group_index']}")
+    assert (group["answer"], group["columns"]["source"]) == (rows[0]["answer"], "=sums")
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_quoted_and_long_beginnings_of_prompts_are_told_apart() -> None:
+    row = RolloutRow.model_construct(prompt="=1+1", completion="a,b", reward=-1.0)
+    assert as_csv([row], head=False) == '-1.0,\'=1+1,"a,b",\r\n'
+    system = "<|system|> You solve sums and say no more than is asked. "
+    assert shared_beginning([f"{system}What is 1?", f"{system}Where is 2?"]) == len(system)
+    assert shared_beginning(["What is 1?", "What is 2?"]) == 0 == shared_beginning([system])
 
 
 async def test_an_ended_run_accepts_no_actions(http: httpx.AsyncClient) -> None:

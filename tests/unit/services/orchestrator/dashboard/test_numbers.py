@@ -39,3 +39,9 @@ def test_a_damaged_line_costs_only_itself() -> None:
     data = lines({"step": 1, "a": 1}) + b'{"step": 2, "a"\n[1]\n\x00\xff\n{"a": 4}\n{"step": "x"}\n'
     assert shown(parse_rows(data + lines({"step": 5, "a": 5})))[-1] == {"step": 5, "a": 5.0}
     assert list(parse_rows(data).steps) == [1]
+
+
+def test_trained_tokens_are_summed_over_steps_that_have_none_too() -> None:
+    rows = parse_rows(lines({"step": 1, "trained_tokens": 5}, {"step": 2}, {"step": 3, "trained_tokens": 7}))
+    total = rows.column("trained_tokens_total")
+    assert total is not None and total.tolist() == [5, 5, 12] and rows.column("absent") is None

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -52,6 +53,7 @@ def test_an_abstained_rollout_is_logged_with_its_reason_and_no_reward(tmp_path):
     assert [row["reason"] for row in rows] == ["", "the judge hung", ""]
     assert [row["token_score"] for row in rows] == [None, None, 1.5]
     assert rows[0]["scorers"] == '{"judge": "3"}'
+    assert json.loads(rows[0]["columns"]) == made.scored.group.prompt.columns
 
 
 def test_all_tokens_are_logged_and_unsampled_ones_have_no_logprob(tmp_path):

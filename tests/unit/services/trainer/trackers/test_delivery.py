@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.services.trainer import metrics
+from headrace.services.trainer.trackers.completions import Rows
 from headrace.services.trainer.trackers.delivery import Delivery
+from headrace.wire.rundir import rollouts
 from tests.waiting import until
 
 DEADLINE_S = 120.0
@@ -34,6 +36,9 @@ class Told:
         assert step not in taken
         taken[step] = numbers
 
+    def log_completions(self, step: int, rows: Rows) -> None:
+        self._call(f"log_completions {step}: {[row['reward'] for row in rows]}")
+
     def log_receipt(self, step: int, receipt: str) -> None:
         self._call(f"log_receipt {step} {receipt}")
 
@@ -52,8 +57,8 @@ def write(run: Path, *steps: int, file: str = "metrics.jsonl", key: str = "step"
             out.write(json.dumps({key: step, "t": 1.5, "loss": step / 2, "replayed": False, "kl": None}) + "\n")
 
 
-def deliver(run: Path, tracker: Told) -> Delivery:
-    delivery = Delivery("test", tracker, run / "trackers", {"run": {}}, look_s=0.02)
+def deliver(run: Path, tracker: Told, *, completions: int = 0) -> Delivery:
+    delivery = Delivery("test", tracker, run / "trackers", {"run": {}}, completions=completions, look_s=0.02)
     delivery.start()
     return delivery
 
@@ -74,6 +79,18 @@ def test_every_line_is_handed_over_once_with_its_numbers(tmp_path: Path) -> None
     assert tracker.steps == {step: {"loss": step / 2, "replayed": 0.0} for step in (1, 2, 3)}
     assert list(tracker.evals) == [0, 2]
     assert tracker.calls[0] == "start" and tracker.calls[-1] == "finish" and dropped() == before
+
+
+def test_the_best_and_the_worst_rollout_of_a_step_follow_its_numbers_a_missing_file_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    rewards = [0.5, None, 1.0, 0.25]
+    rollouts.write(tmp_path / "rollouts", 2, [{"rollout_index": at, "reward": one} for at, one in enumerate(rewards)])
+    write(tmp_path, 1, 2)
+    tracker = Told(lambda call: (_ for _ in ()).throw(OSError("no tables")) if "completions" in call else None)
+    deliver(tmp_path, tracker, completions=2).finish(30)
+    assert [call for call in tracker.calls if "completions" in call] == ["log_completions 2: [1.0, None]"]
+    assert list(tracker.steps) == [1, 2]
 
 
 def test_the_receipt_is_delivered_after_the_last_line(tmp_path: Path) -> None:
