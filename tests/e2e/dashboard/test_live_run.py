@@ -93,7 +93,7 @@ def test_the_run_page_follows_the_training(browser: Browser, url: str) -> None:
         shown = page.get_by_label("To step").get_attribute("placeholder") or ""
         expect(page.locator(".headline h2")).not_to_have_text(before, timeout=SLOW_MS)
         expect(page.get_by_label("To step")).not_to_have_attribute("placeholder", shown, timeout=SLOW_MS)
-        expect(page.locator(".chart canvas")).to_have_count(14)
+        expect(page.locator(".chart canvas")).to_have_count(17)
         expect(page.locator(".log tbody tr").first).to_contain_text("publication")
 
 
