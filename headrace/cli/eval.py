@@ -63,7 +63,8 @@ def _resolved(
         raise ConfigError(f"{what} is not a run directory: give the prompts, or --config with [data] and [reward]")
     data = ["--data.path", str(file)] if base is None else []
     model = ["--model.path", str(_model_of(what, step) if is_run else what), "--model.hub=", "--model.revision="]
-    given = [*data, *arguments, *model, "--run.max-steps=0", "--run.id=eval", "--trackers.use=[]"]
+    # Of its own: a broker that many runs share keeps the streams of each id.
+    given = [f"--run.id=eval-{time.time_ns()}", *data, *arguments, *model, "--run.max-steps=0", "--trackers.use=[]"]
     resolved = resolve(base, arguments=given, environment=inherited())
     found = resolved.config
     if found.run.stage != "rl":

@@ -88,6 +88,9 @@ def _draw_problem(config: RunFile) -> str | None:
                 f"records: the ratio to the trainer's would silently be wrong; set {key} = {off}, or leave it out "
                 "(rollout.sampling.temperature is trained as it is drawn)"
             )
+    cut = next((one for one in config.eval if one.top_p != 1 and not one.greedy), None)
+    if cut is not None and config.rollout.engine == "sglang":
+        return f"[eval] {cut.name} top_p = {cut.top_p:g}: SGLang records no logprobs of a cut-off draw; set it to 1"
     if sampling.forced_lengths_column and config.rollout.engine == "sglang":
         return 'rollout.sampling.forced_lengths_column: SGLang cannot force a token; set rollout.engine = "torch"'
     if algorithm.greedy_last and sampling.forced_lengths_column:

@@ -53,12 +53,12 @@ def _prompts(config: RunFile, out: Path, progress: RowProgress) -> str:
             )
         )
     context = min(config.rollout.context_length or facts.context_length, facts.context_length)
-    longest = max(config.rollout.sampling.max_tokens, *(one.max_tokens for one in config.eval))
+    # An evaluation's own limit takes no room from training prompts: engines stop at the context's end.
+    longest = config.rollout.sampling.max_tokens
     room = context - longest
     if room < 1:
         raise ConfigError(
-            f"[rollout.sampling] or [eval] max_tokens: {longest} leave no room for a prompt in a "
-            f"context of {context} tokens"
+            f"[rollout.sampling] max_tokens: {longest} leave no room for a prompt in a context of {context} tokens"
         )
     room = min(config.data.max_prompt_tokens or room, room)
     limits = LengthLimits(max_prompt_tokens=room, vocab_size=facts.vocab_size, seed=config.run.seed)

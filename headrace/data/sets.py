@@ -97,6 +97,10 @@ class SetReader(Generic[T]):
             raise DataError(f"{table.path}: no {self.what} is left to train on")
         sets = {one.name: held_out for one in self.evals if held_out}
         for one in self.evals:
+            if one.split and not one.path and (table.environment or Path(table.path).exists()):
+                raise ConfigError(
+                    f"[[eval]] {one.name} split = {one.split!r} is for a `datasets` id; of a file give another as path"
+                )
             if one.has_own_rows:
                 sets[one.name], overlong_here = self._items(_own_table(table, one))
                 more += overlong_here

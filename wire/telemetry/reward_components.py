@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -40,6 +40,7 @@ class Component:
 
 
 Components = Mapping[str, Component]
+_NO_REMAINDER = {COMBINATION: Component(0.0, 1.0)}
 
 
 def components_of(score: Score, shaping: Mapping[str, float] | None = None) -> dict[str, Component]:
@@ -94,6 +95,9 @@ def batch_numbers(rows: Sequence[RewardRow]) -> dict[str, float]:
     `reward_mean`. `rewards/NAME/SOURCE/…`: the first three for each data source. `rewards_left_out`: beyond the bounds.
     """
     totals = np.array([total(row.components) for row in rows if row.is_scored], dtype=np.float64)
+    if any(COMBINATION in row.components for row in rows):
+        # Where the weights happen to explain a score, nothing is left: that is 0, not absent.
+        rows = [replace(row, components={**_NO_REMAINDER, **row.components}) if row.is_scored else row for row in rows]
     names = _ordered(rows)
     pairs = Counter((name, row.source) for row in rows if row.source for name in row.components)
     kept = set(names[:MOST_NAMES])

@@ -94,3 +94,6 @@ def check_data_files(resolved: Resolved) -> None:
         path = getattr(resolved.config.data, key)
         if path.endswith(DATA_SUFFIXES) and not Path(path).is_file():
             raise DataError(f"{resolved.place('data', key)}: there is no file {path}")
+    for one in resolved.config.eval:
+        if one.path.endswith(DATA_SUFFIXES) and not Path(one.path).is_file():
+            raise DataError(f"{resolved.place('eval')} {one.name} path: there is no file {one.path}")

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from headrace.wire.contracts import Score
-from headrace.wire.telemetry.reward_components import Component, RewardRow, batch_numbers, components_of, total
+from headrace.wire.telemetry.reward_components import Component, RewardRow, batch_numbers, components_of
 
 _CORRECT = 0.5
 """Between the two scores of a set whose scores are all 0 or 1."""
@@ -33,8 +33,11 @@ def numbers_of(
     interval of 95% about it. `short_prompts` counts those with fewer, and `short` names the first of them.
     """
     rows = [(name, [_row(score, component) for score in scores]) for name, scores in results]
-    rewards = [(name, [total(row.components) for row in some if row.is_scored]) for name, some in rows]
-    tried = [(name, values) for name, values in rewards if values]
+    # What is right or wrong is the scorers' value: without the scores of single tokens, and to the last bit.
+    values = [
+        (name, [value for one in scores if (value := _value(one, component)) is not None]) for name, scores in results
+    ]
+    tried = [(name, own) for name, own in values if own]
     found: dict[str, JsonValue] = {
         "k": k,
         "prompts": len(tried),
@@ -53,11 +56,15 @@ def was_graded(rows: Sequence[Mapping[str, JsonValue]]) -> bool:
     return any(row.get("prompts") and row.get("accuracy") is None for row in rows)
 
 
+def _value(score: Score, component: str) -> float | None:
+    return score.components.get(component) if component else score.value
+
+
 def _row(score: Score, component: str) -> RewardRow:
     """A rollout's reward; with `component` it consists of that one alone."""
     if not component:
         return RewardRow(components_of(score), is_scored=score.value is not None)
-    value = score.components.get(component)
+    value = _value(score, component)
     return RewardRow({component: Component(value, 1.0)}, is_scored=value is not None)
 
 

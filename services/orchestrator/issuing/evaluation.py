@@ -88,7 +88,6 @@ class Evaluation:
         """Starts the evaluation of `version` in the background; does nothing while one is running."""
         if not self.running:
             self.version = version
-            self._store.forget_evaluated(but=version)
             self._task = asyncio.create_task(self._evaluate(version, self._due(version, max_steps)))
 
     async def finished(self, within_s: float | None = None) -> None:
@@ -120,19 +119,27 @@ class Evaluation:
 
     async def _evaluate(self, version: int, sets: Sequence[EvalSet]) -> None:
         deadline_s = max(one.table.deadline_s for one in sets)
+        await self._forget(but=version)
         try:
             with metrics.EVALUATING(deadline_s):
                 await self._collect(version, sets, deadline_s)
         finally:
             self.waiting_for = ""
-        entries = self._store.evaluated(version)
-        # A large set takes a second, in which no lease may expire.
+        # Of a large set all of it takes seconds, in which no lease may expire.
+        entries = {}
+        for prompt in self._store.evaluated_prompts(version):
+            entries[prompt] = self._store.evaluated(version, prompt)
+            await asyncio.sleep(0)
         row = await asyncio.to_thread(self._line, version, sets, entries)
         self.results.append(row)
         self._log.append(row)
-        self._store.forget_evaluated()
+        await self._forget()
         metrics.show_evaluation(version, sets_of(row))
         log.info("evaluated", **row)
+
+    async def _forget(self, *, but: int = -1) -> None:
+        while self._store.forget_evaluated(but=but):
+            await asyncio.sleep(0)
 
     async def _collect(self, version: int, sets: Sequence[EvalSet], deadline_s: float) -> None:
         """Issues the prompts and waits for their results until the deadline."""

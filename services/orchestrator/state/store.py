@@ -233,13 +233,15 @@ class Store:
         """Prompts of an evaluation that something came back of."""
         return {prompt for (prompt,) in self._db.execute("SELECT prompt FROM evaluated WHERE version = ?", (version,))}
 
-    def evaluated(self, version: int) -> dict[int, bytes]:
-        """Prompt -> what came back of it."""
-        return dict(self._db.execute("SELECT prompt, entry FROM evaluated WHERE version = ?", (version,)))
+    def evaluated(self, version: int, prompt: int) -> bytes:
+        """What came back of a prompt."""
+        found = self._db.execute("SELECT entry FROM evaluated WHERE version = ? AND prompt = ?", (version, prompt))
+        return bytes(found.fetchone()[0])
 
-    def forget_evaluated(self, *, but: int = -1) -> None:
-        """Deletes what is kept of all evaluations but this one."""
-        self._db.execute("DELETE FROM evaluated WHERE version <> ?", (but,))
+    def forget_evaluated(self, *, but: int = -1) -> bool:
+        """Deletes some of what is kept of all evaluations but this one; returns whether there was any."""
+        some = "SELECT rowid FROM evaluated WHERE version <> ? LIMIT 8"
+        return self._db.execute(f"DELETE FROM evaluated WHERE rowid IN ({some})", (but,)).rowcount > 0
 
     def get(self, key: str) -> bytes | None:
         """A value of the meta table."""

@@ -77,6 +77,8 @@ def member_weights(table: CombinationTable, parts: Sequence[MemberValue]) -> lis
         worst = min(range(len(parts)), key=lambda number: _or_infinity(parts[number].value))
         return [float(number == worst) for number in range(len(parts))]
     share = math.fsum(part.weight for part in scored) if kind == "mean" else 1.0
+    if not share:
+        return none
     return [part.weight / share if part.value is not None and part.at_least is None else 0.0 for part in parts]
 
 

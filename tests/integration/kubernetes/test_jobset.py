@@ -71,7 +71,7 @@ def run_prepare(tmp_path, node, rendezvous):
 def test_other_pods_wait_until_the_trainer_of_pod_0_listens(tmp_path):
     port = free_port()
     with run_prepare(tmp_path, "1", f"127.0.0.1:{port}") as process:
-        assert "waiting for the trainer of pod 0" in process.stdout.readline()
+        assert "the trainer of pod 0 does not listen" in process.stdout.readline()
         assert process.poll() is None
         with socket.create_server(("127.0.0.1", port)):
             said, _ = process.communicate(timeout=60)

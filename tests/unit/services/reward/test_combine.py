@@ -111,3 +111,9 @@ def test_scores_of_tokens_count_as_the_values_they_stand_beside(kind: Combinatio
 def test_no_scores_of_tokens_get_through_a_closed_gate() -> None:
     for value, weights in ((1.0, [0.0, 1.0]), (0.0, [0.0, 0.0])):
         assert member_weights(table("gate"), [MemberValue(name="g", value=value, at_least=0.5), *parts(2.0)]) == weights
+
+
+def test_a_mean_of_members_without_weight_abstains() -> None:
+    watched = [MemberValue(name="watched", value=1.0, weight=0.0), MemberValue(name="judge", value=None)]
+    assert combine(table("mean", quorum=0.0), watched) is None
+    assert member_weights(table("mean"), watched) == [0.0, 0.0]

@@ -103,6 +103,11 @@ def test_component_names_from_user_code_are_bounded_and_keep_keys_distinct():
     assert component_key("numeric:1") == "numeric:1"
 
 
+def test_a_product_of_zero_counts_in_the_mean_of_the_combination():
+    rows = [RewardRow(components_of(scored("product", [(value, 1.0, False)] * 2))) for value in (0.0, 0.0, 0.0, 1.0)]
+    assert batch_numbers(rows)["rewards/combination/mean"] == batch_numbers(rows)["reward_mean"] == 0.25
+
+
 def test_an_older_message_has_one_component_that_counts():
     old = Score(rollout_id="r", value=0.75, components={"a": 1.0, "b": 0.5})
     assert total(components_of(old)) == 0.75

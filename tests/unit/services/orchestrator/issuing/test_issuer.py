@@ -335,7 +335,7 @@ async def test_an_answer_of_another_version_does_not_count(tmp_path: Path) -> No
         header = Header(run_id="test", purpose=Purpose.EVAL, group_index=0, group_id=eval_group_id("test", 4, 0))
         body = builders.scored(0, size=1, version=5)
         await evaluation._take(Message(header=header, body=body))
-        assert it.store.evaluated(4) == {0: b""}
+        assert it.store.evaluated(4, 0) == b""
 
 
 async def test_an_unscored_answer_is_reported_as_abstained(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ async def test_an_unscored_answer_is_reported_as_abstained(tmp_path: Path) -> No
         (row,) = evaluation.results
         assert (row["often/prompts"], row["often/missing"], row["often/abstained"]) == (2, 0, 2)
         assert (row["late/prompts"], row["late/missing"], row["late/abstained"]) == (0, 1, 1)
-        assert not it.store.evaluated(5) and len(await it.issued()) == 3
+        assert not it.store.evaluated_prompts(5) and len(await it.issued()) == 3
         kept = rollouts.read(rollouts.rollout_file(it.path / "evaluations", 5), ("set", "step", "sample_id", "reward"))
         assert kept.num_rows == 6 and set(kept["set"].to_pylist()) == {"often"} and set(kept["step"].to_pylist()) == {5}
         assert kept["reward"].null_count == 2 and set(kept["sample_id"].to_pylist()) == {"s0"}
