@@ -12,7 +12,7 @@ from tests.chaos.failpoints.campaign import struck, undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 KILLS = 6
-STEPS = 24
+STEPS = 36
 BY_CHANCE = (
     *("stream.claimed", "stream.before_release", "stream.released", "stream.before_renew", "stream.renewed"),
     *("stream.before_fail", "stream.failed", "rpc.served.CloseGroup", "rpc.served.GetFates", "rpc.served.AbortWeights"),
