@@ -19,6 +19,9 @@ from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.evals import evals_of
 from headrace.wire.rundir.layout import RunPaths
 
+_REPORT_S = 60.0
+"""From an evaluation's deadline to its line."""
+
 
 def evaluate(
     context: typer.Context,
@@ -66,6 +69,10 @@ def _resolved(
     # Of its own: a broker that many runs share keeps the streams of each id.
     given = [f"--run.id=eval-{time.time_ns()}", *data, *arguments, *model, "--run.max-steps=0", "--trackers.use=[]"]
     resolved = resolve(base, arguments=given, environment=inherited())
+    # The trainer waits for nothing else: as long as the evaluation may take.
+    longest = max(one.deadline_s for one in resolved.config.eval) + _REPORT_S
+    longest = max(longest, resolved.config.trainer.evaluation_timeout_s)
+    resolved = resolved.changed("trainer", evaluation_timeout_s=longest)
     found = resolved.config
     if found.run.stage != "rl":
         raise ConfigError(f"run.stage = {found.run.stage!r} has no scorers: give --config with those of an RL run")

@@ -99,7 +99,9 @@ def in_preparation(run_dir: Path) -> str:
     """What a start does in a folder that has no config yet, in words; empty where none is at work, or it has one."""
     if RunPaths(run_dir).run_toml.is_file() or not (found := supervisor(run_dir)):
         return ""
-    return f"being prepared: {found.get('doing', 'its files are made')}"
+    # The folder may be another user's: nothing for the terminal itself.
+    doing = str(found.get("doing", "its files are made"))
+    return f"being prepared: {''.join(one if one.isprintable() else '?' for one in doing)}"
 
 
 def supervisor(run_dir: Path) -> dict[str, JsonValue]:
