@@ -80,11 +80,13 @@ class RunWatch:
         self.ended()
 
     def ended(self) -> bool:
-        """Whether the file was held at an earlier call, and is empty."""
+        """Whether the file was held at an earlier call, and is empty or gone; no, while it cannot be read."""
         try:
             held = bool(self._path.read_bytes())
-        except OSError:
+        except FileNotFoundError:
             held = False
+        except OSError:
+            return False
         self._was_there = self._was_there or held
         return self._was_there and not held
 

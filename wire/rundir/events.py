@@ -6,6 +6,7 @@ of the run directory a deployment lets them write to nothing else.
 Every event has `t` (unix seconds) and `event`, its name; `EVENTS` has the keys of each.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -83,6 +84,8 @@ OF_CONFINED: Mapping[str, frozenset[str]] = {
     "reward": frozenset({"group_scored"}),
 }
 """Service that runs user code -> the events that it writes; others in its folder are forged."""
+_ALIVE_S = 30.0
+"""A run whose event logs and metrics have not grown for this long counts as stopped."""
 _LAST_S = 2**40
 """A later time, in unix seconds, is none: no reader could show it."""
 FREQUENT = frozenset(name for name, kind in EVENTS.items() if kind.frequent)
@@ -196,7 +199,7 @@ def read_events(
 def last_word(run_dir: Path) -> str:
     """The newest of `run_ended` and `run_stopped` in the orchestrator's newest log; empty if it went on, or was killed.
 
-    Raises ValueError if there is no such log.
+    Raises ValueError if there is no such log, and OSError if it cannot be read.
     """
     newest = max(
         RunPaths(run_dir).event_files("orchestrator"), key=lambda path: (life_number(path), path.stat().st_mtime)
@@ -210,21 +213,32 @@ def last_word(run_dir: Path) -> str:
     return ""
 
 
+def seems_alive(run_dir: Path, now: float) -> bool:
+    """Whether an event log or the metrics were written within `_ALIVE_S` before `now`. Skips what cannot be read."""
+    run, times = RunPaths(run_dir), [0.0]
+    with contextlib.suppress(OSError):
+        for path in (*run.event_files(), run.metrics):
+            with contextlib.suppress(OSError):
+                times.append(path.stat().st_mtime)
+    return now - max(times) < _ALIVE_S
+
+
 _ENDS = {"run_ended": "finished", "run_stopped": "stopped"}
 
 
 def state_of(run_dir: Path, *, alive: bool = False) -> str:
     """How a run stands, from its files: `finished`, `stopped`, `running` (`alive`, without a last word) or `prepared`.
 
-    A run without an orchestrator is finished once it has exported its model.
+    A run without an orchestrator is finished once it has exported its model, unless it is alive. Raises OSError.
     """
     run = RunPaths(run_dir)
     has_orchestrator = bool(run.event_files("orchestrator"))
-    word = last_word(run_dir) if has_orchestrator else "run_ended" if run.export.is_dir() else ""
-    if word:
+    if has_orchestrator and (word := last_word(run_dir)):
         return _ENDS[word]
     if alive:
         return "running"
+    if not has_orchestrator and run.export.is_dir():
+        return "finished"
     return "stopped" if has_orchestrator or jsonl.last(run.metrics) else "prepared"
 
 

@@ -164,8 +164,10 @@ def columns_of(text: str | None) -> Record:
 
 def answer_text(columns: Mapping[str, object]) -> str:
     """The reference answer as text; empty if the row has none."""
-    found = columns.get(ANSWER, "")
-    return found if isinstance(found, str) else json.dumps(found)
+    found = columns.get(ANSWER)
+    if found is None:
+        return ""
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
 
 
 def where(mask: TokenMask, values: NDArray[np.float32]) -> NDArray[np.float32] | list[float | None]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from headrace.services.orchestrator.dashboard.whole_status import run_identity, 
 from headrace.wire.api.fleet import PublicationTimeline
 from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import (
+    Bottleneck,
     Credit,
     GroupCounts,
     OperatorStatus,
@@ -23,7 +25,7 @@ from headrace.wire.api.status import (
 )
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.regular_file import read_regular_text
-from headrace.wire.rundir.events import state_of
+from headrace.wire.rundir.events import seems_alive, state_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import TIME
 
@@ -51,13 +53,15 @@ class EndedRun:
         self._files = files
         self._run = table_of(read_config(files.run_dir), "run")
         self._averaged: tuple[MetricRows | None, Metrics] = (None, {})
+        self._state = "stopped"
         self._groups = _groups(RunPaths(files.run_dir).state)
 
     def status(self) -> RunStatus:
         """Implements `RunSource.status`: no credit limit, no publication and no operator requests."""
         last = self._last()
         step = int(last["step"])
-        state = state_of(self._files.run_dir)
+        state = self._look_at_state()
+        is_running = state == "running"  # A stage without an orchestrator, which has no page of its own.
         progress = RunProgress(
             state=state,
             reason="",
@@ -81,13 +85,27 @@ class EndedRun:
             publication=None,
         )
         run_id = str(self._run.get("id", "run"))
-        run = run_identity(self._files.run_dir, run_id, self._files.log.began, ended=self._ended(last))
+        run = run_identity(
+            self._files.run_dir, run_id, self._files.log.began, ended=None if is_running else self._ended(last)
+        )
         operator = OperatorStatus(paused=False, stopping=False, checkpoint_asked=False, draining=())
-        return whole_status(progress, run, operator, self._files.curves.rows, self._averages())
+        averages = {} if is_running else self._averages()
+        whole = whole_status(progress, run, operator, self._files.curves.rows, averages)
+        if is_running:
+            # The sides are not known: to start one would be wrong advice.
+            return whole.model_copy(update={"bottleneck": Bottleneck(side="none", text="The run is running.")})
+        return whole
 
     def publications(self) -> tuple[PublicationTimeline, ...]:
         """Implements `RunSource.publications` from the event logs."""
         return self._files.log.publications
+
+    def _look_at_state(self) -> str:
+        """The state from the files; the last known one while they cannot be read."""
+        run_dir = self._files.run_dir
+        with contextlib.suppress(OSError):
+            self._state = state_of(run_dir, alive=seems_alive(run_dir, time.time()))
+        return self._state
 
     def _last(self) -> Metrics:
         rows = self._files.curves.rows

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.services.trainer import metrics
-from headrace.services.trainer.trackers.completions import completions_of
+from headrace.services.trainer.trackers.completions import Rows, completions_of
 from headrace.services.trainer.trackers.tracker import Kind, Tracker
 from headrace.wire.host.regular_file import read_object
 from headrace.wire.rundir import atomic
@@ -75,6 +75,7 @@ class Delivery:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._failures = 0
+        self._tables_fail = False
         self._finished = False
         self._step, self._receipt = 0, ""
         metrics.TRACKER_DROPPED.labels(name)
@@ -132,7 +133,7 @@ class Delivery:
         if self._call(lambda: self._tracker.log(feed.kind, number, _numbers(record), at)):
             # Tried once: the numbers of later steps are not to wait for a table.
             if feed.kind == "train" and (rows := completions_of(self._rollouts, number, self._completions)):
-                self._call(lambda: self._tracker.log_completions(number, rows))
+                self._give_table(number, rows)
             return True
         if self._failures < _TRIES:
             return False
@@ -140,16 +141,27 @@ class Delivery:
         self._failures = 0
         return True
 
+    def _give_table(self, step: int, rows: Rows) -> None:
+        """Errors are counted, and the first one is told; they say nothing about the numbers, which arrive."""
+        try:
+            self._tracker.log_completions(step, rows)
+        except Exception as error:  # As in `_call`.
+            metrics.TRACKER_ERRORS.labels(self._name).inc()
+            if not self._tables_fail:
+                self._tables_fail = True
+                effect = "tables of completions are missing there; the numbers arrive"
+                log.warning("tracker_fails", tracker=self._name, reason=_reason(error), effect=effect)
+
     def _call(self, act: Callable[[], object]) -> bool:
-        """Returns whether the call succeeded. The one place where errors of a tracker are caught."""
+        """Returns whether the call succeeded. Here and in `_give_table` errors of a tracker are caught."""
         try:
             act()
         except Exception as error:  # Libraries and their servers may raise anything; the run goes on without.
             self._failures += 1
             metrics.TRACKER_ERRORS.labels(self._name).inc()
             if self._failures == 1:
-                reason = f"{type(error).__name__}: {error}"[:500]
-                log.warning("tracker_fails", tracker=self._name, reason=reason, effect="the run continues without it")
+                effect = "the run continues without it"
+                log.warning("tracker_fails", tracker=self._name, reason=_reason(error), effect=effect)
             return False
         self._failures = 0
         return True
@@ -161,6 +173,10 @@ class Delivery:
         values = {"run": self._run, "metrics": self._steps.offset, "evals": self._evals.offset}
         # Without it all lines are handed over again.
         atomic.write_text(self._file, json.dumps(values) + "\n", durable=False)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 def _numbers(record: Record) -> dict[str, float]:

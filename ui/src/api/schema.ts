@@ -295,7 +295,7 @@ export interface paths {
          * Get Export
          * @description The same rollouts in their order with whole texts, as CSV or JSON lines: the first 20,000.
          *
-         *     Refuses with 503 while the texts of older steps are still searched.
+         *     Refuses with 503 while older steps are still read or their texts searched; leaves out what cannot be read.
          */
         get: operations["get_export_api_rollouts_export_get"];
         put?: never;

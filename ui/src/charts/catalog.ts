@@ -1,5 +1,7 @@
 // The charts of the Run page. Further metrics are picked by name and get a chart each.
 
+import type { Evaluation } from "../api/types";
+import { evalTitle, measuresOf, REWARD_HINT, setOf } from "./evals";
 import { componentOf, described } from "./metrics";
 import { OTHER, PARTS, PHASES, WHOLE } from "./phases";
 
@@ -165,9 +167,27 @@ export function withComponents(charts: ChartSpec[], names: string[]): ChartSpec[
   });
 }
 
+/** The chart of the evaluations with a curve for each set. */
+export function withEvals(charts: ChartSpec[], evals: Evaluation[]): ChartSpec[] {
+  const keys = measuresOf(evals).slice(0, COLOURS);
+  const [first] = keys;
+  if (first === undefined) {
+    return charts;
+  }
+  const curves = keys.map((name) => ({ name, label: setOf(name) || name }));
+  const title = evalTitle(first);
+  return charts.map((chart) => {
+    if (chart.kind !== "evals") {
+      return chart;
+    }
+    return title === chart.title ? { ...chart, curves } : { ...chart, title, curves, hint: REWARD_HINT };
+  });
+}
+
 /** The chart in sentences. */
 export function hintOf({ hint, curves, component, kind }: ChartSpec): string {
-  const told = component || kind === "phases" ? [] : curves.map(({ name, label }) => ({ label, text: described(name).text }));
+  const own = kind === "evals" ? curves.slice(0, 1).filter(({ name }) => name.endsWith("accuracy")) : curves;
+  const told = component || kind === "phases" ? [] : own.map(({ name, label }) => ({ label, text: described(name).text }));
   const texts = told.filter(({ text }) => text).map(({ label, text }) => (told.length > 1 ? `${label}: ${text}` : text));
   return [...(hint ? [`${hint}.`] : []), ...texts].join("\n");
 }

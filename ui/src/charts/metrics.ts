@@ -27,6 +27,10 @@ const OF_COMPONENT: Record<string, string> = {
 
 export function described(name: string): Metric {
   const found = NAMED[name] ?? FAMILIES.find(([begin]) => name.startsWith(begin))?.[1] ?? UNKNOWN;
+  const measure = /\/(accuracy|reward_mean)$/.exec(name)?.[1];
+  if (found === UNKNOWN && measure) {
+    return NAMED[measure] ?? found; // Of an evaluation set with a name.
+  }
   const [family, , ...rest] = name.split("/");
   const number = rest.at(-1) ?? "";
   if (family !== "rewards" || !(number in OF_COMPONENT)) {

@@ -9,6 +9,11 @@ from headrace.wire.api.rollouts import RolloutRow
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
+def as_text(kind: str, rows: Sequence[RolloutRow], *, head: bool) -> str:
+    """The rows as `csv`, with or without the names, or else as JSON lines."""
+    return as_csv(rows, head=head) if kind == "csv" else as_lines(rows)
+
+
 def as_lines(rows: Sequence[RolloutRow]) -> str:
     """One JSON object a line."""
     return "".join(row.model_dump_json() + "\n" for row in rows)

@@ -16,14 +16,12 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.peers.urls import without_credentials
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.evals import headline
-from headrace.wire.rundir.events import began_at, state_of
+from headrace.wire.rundir.events import began_at, seems_alive, state_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP
 
 MOST = 200
 _NAME = re.compile(r"\w[\w.@+-]{0,127}")
-_ALIVE_S = 30.0
-"""A run whose event logs have not grown for this long counts as stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +53,25 @@ def find_run(parent: Path, name: str) -> RunFolder:
     return found
 
 
+def run_rows(folders: Sequence[RunFolder], now: float, current: Path, state: str) -> list[RunRow]:
+    """The rows of `/api/runs`; `state` is that of the run in `current`. A run with unreadable logs is left out."""
+    rows = []
+    for one in folders:
+        with contextlib.suppress(OSError):
+            rows.append(run_row(one, now, current_state=state if one.path == current else None))
+    return rows
+
+
 def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) -> RunRow:
-    """One row of `/api/runs`; `current_state`: the state of the run that answers, None for any other."""
+    """One row of `/api/runs`; `current_state`: the state of the run that answers, None for any other.
+
+    Raises OSError if its logs cannot be read.
+    """
     try:
         run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
     except ConfigError:
         run_id = ""
-    alive = now - _newest_event(RunPaths(folder.path)) < _ALIVE_S
+    alive = seems_alive(folder.path, now)
     metrics = jsonl.last(RunPaths(folder.path).metrics)
     evaluated = jsonl.last(RunPaths(folder.path).evals)
     held_out = headline([evaluated])
@@ -75,16 +85,6 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
         began=round(began_at(folder.path), 3),
         current=current_state is not None,
     )
-
-
-def _newest_event(run: RunPaths) -> float:
-    """Unix seconds of the newest write to an event log; 0 without one. Skips logs that were removed meanwhile."""
-    found = [0.0]
-    with contextlib.suppress(OSError):
-        for path in run.event_files():
-            with contextlib.suppress(OSError):
-                found.append(path.stat().st_mtime)
-    return max(found)
 
 
 def flat(tables: Mapping[str, object], prefix: str = "") -> dict[str, JsonValue]:

@@ -1,5 +1,6 @@
 """`/api/rollouts`: the list of rollouts, also as a file, and one group."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -8,7 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.readers import query as queries
-from headrace.services.orchestrator.dashboard.readers.exported import as_csv, as_lines
+from headrace.services.orchestrator.dashboard.readers.exported import as_text
 from headrace.services.orchestrator.dashboard.readers.group_view import COLUMNS, group_view
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.rollouts import DamagedStep, GroupView, RolloutPage
@@ -75,18 +76,18 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
     async def get_export(wanted: Wanted, format: Annotated[str, Query(pattern="^(csv|jsonl)$")]) -> StreamingResponse:
         """The same rollouts in their order with whole texts, as CSV or JSON lines: the first 20,000.
 
-        Refuses with 503 while the texts of older steps are still searched.
+        Refuses with 503 while older steps are still read or their texts searched; leaves out what cannot be read.
         """
         index = board.files.rollouts
         found = await index.find(wanted)
-        if found.partial:
-            raise RequestRefusedError(503, "the search through texts goes on: ask again")
+        if found.partial or index.reading:
+            raise RequestRefusedError(503, "the search through rollouts goes on: ask again")
 
         async def pieces() -> AsyncIterator[str]:
             for first in range(0, min(len(found.positions), _MOST_EXPORTED), _AT_ONCE):
                 most = min(_AT_ONCE, _MOST_EXPORTED - first)
                 rows = await index.listed(found, first, most, component=wanted.component or "", short=_WHOLE)
-                yield as_csv(rows, head=first == 0) if format == "csv" else as_lines(rows)
+                yield await asyncio.to_thread(as_text, format, [row for row in rows if row.group_id], head=first == 0)
 
         return StreamingResponse(pieces(), media_type="text/csv" if format == "csv" else "application/jsonl")
 

@@ -18,7 +18,7 @@ from headrace.services.orchestrator.dashboard.readers.run_list import (
     find_run,
     flat,
     run_folders,
-    run_row,
+    run_rows,
 )
 from headrace.services.orchestrator.dashboard.routes.series import MOST_NAMES, series_view
 from headrace.services.orchestrator.http.replies import RequestRefusedError, on_thread
@@ -60,12 +60,7 @@ def add_runs(app: FastAPI, board: Board) -> None:
     async def get_runs() -> Response:
         """All sibling runs, newest first."""
         state, now = board.source.status().state, time.time()
-
-        def rows() -> list[RunRow]:
-            folders = run_folders(run_dir.parent)
-            return [run_row(one, now, current_state=state if one.path == run_dir else None) for one in folders]
-
-        return await on_thread(rows)
+        return await on_thread(lambda: run_rows(run_folders(run_dir.parent), now, run_dir, state))
 
     @app.get("/api/compare", response_model=RunComparison, responses=read_refusals(401, 404, 422, 503))
     async def get_compare(

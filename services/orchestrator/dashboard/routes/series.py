@@ -9,15 +9,18 @@ from fastapi import FastAPI, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from headrace.services.orchestrator.dashboard.board import Board
-from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows
+from headrace.services.orchestrator.dashboard.readers.numbers import TRAINED_TOTAL, MetricRows
 from headrace.services.orchestrator.dashboard.readers.thin import thin
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.series import CurvePoints, LogRecord, MetricSeries
 from headrace.wire.api.status import EvaluationRow
 from headrace.wire.http import read_refusals
+from headrace.wire.rundir.metrics import TIME
 
 MOST_NAMES = 64
 _MOST_POINTS = 20_000
+_AXES = (TIME, TRAINED_TOTAL)
+"""Large numbers that differ little from step to step: they are not rounded."""
 _LAST_ID = re.compile(r"s(\d{1,15})")
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -73,7 +76,10 @@ def series_view(
         if found is not None:
             values = found[start:end]
             kept = thin(values, points)
-            numbers = [None if value != value else float(f"{value:.7g}") for value in values[kept].tolist()]
+            exact = name in _AXES
+            numbers = [
+                None if value != value else value if exact else float(f"{value:.7g}") for value in values[kept].tolist()
+            ]
             series[name] = CurvePoints(x=tuple(steps[kept].tolist()), y=tuple(numbers))
     last_step = int(rows.steps[-1]) if len(rows) else 0
     return MetricSeries(last=last_step, names=tuple(rows.columns), series=series, evals=evals)

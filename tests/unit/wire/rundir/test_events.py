@@ -131,7 +131,7 @@ def test_a_run_tells_when_it_began_and_how_it_stands_from_its_first_second(tmp_p
     (tmp_path / "metrics.jsonl").write_text('{"step":1,"t":20.0}\n')
     assert (state_of(tmp_path), began_at(tmp_path)) == ("stopped", 20.0)
     (tmp_path / "export").mkdir()
-    assert state_of(tmp_path) == "finished"
+    assert (state_of(tmp_path), state_of(tmp_path, alive=True)) == ("finished", "running")
     EventLog(tmp_path, "orchestrator", "a").append("issued")
     (tmp_path / "events" / "trainer-a.jsonl").write_text('{"t":12.0,"event":"incarnation_opened"}\n')
     assert (state_of(tmp_path), state_of(tmp_path, alive=True), began_at(tmp_path)) == ("stopped", "running", 12.0)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import JsonValue
 
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import rollouts
@@ -45,3 +46,10 @@ def test_a_rows_columns_are_bounded_the_answer_first_and_what_is_left_out_is_cou
     assert found["..."] == len(columns) - (len(found) - 1) > 0
     assert sum(len(str(value)) for value in found.values()) < 8192 + 200
     assert rollouts.columns_of("[1]") == rollouts.columns_of(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"), [(None, ""), ("yes", "yes"), (7, "7"), (["Zürich", "東京"], '["Zürich", "東京"]')]
+)
+def test_an_answer_is_text_that_people_can_read(answer: JsonValue, text: str) -> None:
+    assert rollouts.answer_text({"answer": answer}) == text and rollouts.answer_text({}) == ""

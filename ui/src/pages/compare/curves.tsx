@@ -3,6 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { ComparedRun, Points } from "../../api/types";
 import { ChartCard, type CardCurve } from "../../charts/card";
 import { titleOf } from "../../charts/catalog";
+import { evalPoints, evalTitle, measuresOf, REWARD_HINT, setOf } from "../../charts/evals";
 import { described, formatOf, unitOf } from "../../charts/metrics";
 import type { Zoom } from "../../charts/options";
 import type { Smoothing } from "../../charts/smoothing";
@@ -10,15 +11,25 @@ import { seriesColour } from "../../charts/paint";
 import { Segmented } from "../../parts/basics";
 import { SMOOTHING } from "../run/toolbar";
 
-const ACCURACY = "accuracy";
 const NO_POINTS: Points = { x: [], y: [] };
 
-function pointsOf(run: ComparedRun, name: string): Points {
-  if (name === ACCURACY) {
-    const evals = run.evals.toSorted((a, b) => a.version - b.version);
-    return { x: evals.map((one) => one.version), y: evals.map((one) => one.accuracy) };
-  }
-  return run.series[name] ?? NO_POINTS;
+interface Compared {
+  id: string;
+  name: string;
+  title: string;
+  isEval: boolean;
+}
+
+/** The charts: the evaluations of all sets, then the metrics picked. */
+function chartsOf(runs: ComparedRun[], names: string[]): Compared[] {
+  const measures = new Set(runs.flatMap((run) => measuresOf(run.evals)));
+  const evals = [...(measures.size > 0 ? measures : ["accuracy"])].map((name) => ({
+    id: `eval-${name}`,
+    name,
+    title: [evalTitle(name), setOf(name)].filter(Boolean).join(": "),
+    isEval: true,
+  }));
+  return [...evals, ...names.map((name) => ({ id: name, name, title: titleOf(name), isEval: false }))];
 }
 
 /** The same numbers of several runs in one chart each; a run has the same colour in all. */
@@ -27,11 +38,12 @@ export function Curves({ runs, names, onPick }: { runs: ComparedRun[]; names: st
   const [smoothing, setSmoothing] = useState<Smoothing>("some");
   const charts = useMemo(
     () =>
-      [ACCURACY, ...names].map((name) => ({
-        name,
-        curves: runs.map(
-          (run, at): CardCurve => ({ label: run.name, colour: seriesColour(at), points: pointsOf(run, name) }),
-        ),
+      chartsOf(runs, names).map((chart) => ({
+        ...chart,
+        curves: runs.map((run, at): CardCurve => {
+          const points = chart.isEval ? evalPoints(run.evals, chart.name) : (run.series[chart.name] ?? NO_POINTS);
+          return { label: run.name, colour: seriesColour(at), points };
+        }),
       })),
     [runs, names.join(",")],
   );
@@ -48,17 +60,17 @@ export function Curves({ runs, names, onPick }: { runs: ComparedRun[]; names: st
         </button>
       </div>
       <section class="charts wide" aria-label="Curves">
-        {charts.map(({ name, curves }) => (
+        {charts.map(({ id, name, title, isEval, curves }) => (
           <ChartCard
-            key={name}
-            title={titleOf(name)}
+            key={id}
+            title={title}
             curves={curves}
-            kind={name === ACCURACY ? "dots" : "lines"}
+            kind={isEval ? "dots" : "lines"}
             sync="compare"
             range={range}
             smoothing={smoothing}
             height={200}
-            hint={described(name).text}
+            hint={isEval && !name.endsWith("accuracy") ? `${REWARD_HINT}.` : described(name).text}
             unit={unitOf(name)}
             format={formatOf(name)}
             onZoom={setRange}

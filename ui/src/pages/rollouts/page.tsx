@@ -31,6 +31,7 @@ const ORDERS = [
   { value: "random", label: "Random" },
 ];
 const FORMATS = ["csv", "jsonl"];
+const MOST_SAVED = 20_000; // The service gives no more.
 
 export function RolloutsPage() {
   const { params } = route.value;
@@ -59,7 +60,14 @@ export function RolloutsPage() {
         </span>
         <Segmented label="Order" value={params.sort ?? "-step"} choices={ORDERS} onChoose={(sort) => setParams({ sort })} />
         {FORMATS.map((format) => (
-          <button key={format} type="button" class="small" disabled={!page?.total} onClick={() => void save(format)}>
+          <button
+            key={format}
+            type="button"
+            class="small"
+            title={`Save ${(page?.total ?? 0) > MOST_SAVED ? "the first 20,000" : "all"} as ${format.toUpperCase()}`}
+            disabled={!page?.total}
+            onClick={() => void save(format)}
+          >
             {format.toUpperCase()}
           </button>
         ))}

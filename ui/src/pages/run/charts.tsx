@@ -4,6 +4,7 @@ import type { Points } from "../../api/types";
 import type { Axis } from "../../charts/axis";
 import { ChartCard, type CardCurve } from "../../charts/card";
 import { type ChartSpec, hintOf } from "../../charts/catalog";
+import { evalPoints } from "../../charts/evals";
 import { formatOf, unitOf } from "../../charts/metrics";
 import type { Zoom } from "../../charts/options";
 import type { Smoothing } from "../../charts/smoothing";
@@ -33,8 +34,7 @@ function curvesOf(chart: ChartSpec, loaded: Loaded): CardCurve[] {
 
 function pointsOf(name: string, { kind }: ChartSpec, loaded: Loaded): Points {
   if (kind === "evals") {
-    const evals = loaded.evals.toSorted((a, b) => a.version - b.version);
-    return { x: evals.map((one) => one.version), y: evals.map((one) => one.accuracy) };
+    return evalPoints(loaded.evals, name);
   }
   return loaded.series[name] ?? NO_POINTS;
 }

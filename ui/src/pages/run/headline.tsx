@@ -1,4 +1,6 @@
 import type { Status } from "../../api/types";
+import { evalTitle, setOf } from "../../charts/evals";
+import { formatOf } from "../../charts/metrics";
 import { clock, count, duration, num, percent, plural } from "../../format";
 import { Meter, Pill } from "../../parts/basics";
 import { Actions } from "./actions";
@@ -20,8 +22,10 @@ const rounded = (seconds: number) => (seconds < 120 ? seconds : 60 * Math.round(
 
 interface Numbers {
   reward: number | null;
-  accuracy: number | null;
-  accuracyAt: number | null;
+  heldOut: number | null;
+  heldOutAt: number | null;
+  /** Which number of the evaluations it is. */
+  measure: string;
 }
 
 /** The run in one look: state, step, what matters of the numbers, and which side is the bottleneck. */
@@ -58,9 +62,9 @@ function Tiles({ view, numbers }: { view: Status; numbers: Numbers }) {
     <dl class="tiles">
       <Tile name="Reward" value={num(numbers.reward)} note="mean of the last batch" />
       <Tile
-        name="Held-out accuracy"
-        value={percent(numbers.accuracy, 1)}
-        note={numbers.accuracyAt === null ? "not evaluated yet" : `version ${numbers.accuracyAt}`}
+        name={evalTitle(numbers.measure)}
+        value={formatOf(numbers.measure)(numbers.heldOut)}
+        note={numbers.heldOutAt === null ? "not evaluated yet" : [setOf(numbers.measure), `version ${numbers.heldOutAt}`].filter(Boolean).join(", ")}
       />
       {view.run.ended ? <Averages view={view} averages={view.averages ?? {}} /> : <Now view={view} />}
     </dl>

@@ -1,7 +1,8 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { axisOf, CURVES } from "../../charts/axis";
-import { CHARTS, extraChart, namesOf, withComponents } from "../../charts/catalog";
+import { CHARTS, extraChart, namesOf, withComponents, withEvals } from "../../charts/catalog";
+import { evalPoints, measuresOf } from "../../charts/evals";
 import type { Zoom } from "../../charts/options";
 import { latest } from "../../charts/points";
 import { Loading, Problem } from "../../parts/basics";
@@ -41,23 +42,28 @@ function LoadedPage() {
   const loaded = useSeries([...namesOf(wanted), ...CURVES[view.x]], windowOf(view));
   useEffect(() => setNames(loaded.names), [loaded.names.join(",")]);
   const charts = useMemo(
-    () => wanted.filter(({ kind, curves }) => kind === "evals" || curves.some(({ name }) => loaded.names.includes(name))),
-    [wanted, loaded.names],
+    () => {
+      const known = wanted.filter(({ kind, curves }) => kind === "evals" || curves.some(({ name }) => loaded.names.includes(name)));
+      return withEvals(known, loaded.evals);
+    },
+    [wanted, loaded.names, loaded.evals],
   );
   const began = status.value?.run.began ?? 0;
   const axis = useMemo(() => axisOf(view.x, loaded.series, began), [view.x, loaded.series, began]);
   if (status.value === null) {
     return null;
   }
-  const evaluation = loaded.evals.reduce((a, b) => (a === null || b.version > a.version ? b : a), loaded.evals[0] ?? null);
+  const [measure = "accuracy"] = measuresOf(loaded.evals);
+  const evaluated = evalPoints(loaded.evals, measure);
   return (
     <>
       <Headline
         view={status.value}
         numbers={{
           reward: status.value.trainer.metrics.reward_mean ?? latest(loaded.series.reward_mean ?? { x: [], y: [] }),
-          accuracy: evaluation?.accuracy ?? null,
-          accuracyAt: evaluation?.version ?? null,
+          heldOut: evaluated.y.at(-1) ?? null,
+          heldOutAt: evaluated.x.at(-1) ?? null,
+          measure,
         }}
       />
       <Toolbar view={view} last={loaded.last} isLoading={loaded.isLoading} onPick={() => setPicking(true)} />

@@ -16,10 +16,12 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers.exported import as_csv
 from headrace.services.orchestrator.dashboard.readers.files import Files
+from headrace.services.orchestrator.dashboard.readers.rollout_index import RolloutIndex
 from headrace.services.orchestrator.dashboard.readers.texts import shared_beginning
 from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.http import Guard
+from headrace.wire.rundir.layout import rollout_file
 from headrace.wire.rundir.metrics import steps_of
 from tests.dashboard_run import write_run
 from tests.http_tokens import any_role
@@ -87,6 +89,22 @@ async def test_rollouts_are_narrowed_by_a_component_drawn_at_random_and_go_out_w
     assert [float(row["component"]) for row in table] == [row["component"] for row in page["rows"]]
     group = await get(http, f"/api/rollouts/{rows[0]['step']}/{rows[0]['group_index']}")
     assert (group["answer"], group["columns"]["source"]) == (rows[0]["answer"], "=sums")
+
+
+async def test_an_export_waits_for_the_index_and_leaves_out_what_cannot_be_read(
+    http: httpx.AsyncClient, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = {"format": "jsonl", "sort": "step"}
+    whole = [json.loads(line) for line in (await http.get("/api/rollouts/export", params=query)).text.splitlines()]
+    with monkeypatch.context() as patched:
+        still = property(lambda index: True, lambda index, value: None)
+        patched.setattr(RolloutIndex, "reading", still, raising=False)
+        assert (await http.get("/api/rollouts/export", params=query)).status_code == 503
+    first = whole[0]["step"]
+    board.files.rollouts._texts.forget(first)
+    rollout_file(board.files.rollouts.folder, first).write_bytes(b"PAR1")
+    rest = [json.loads(line) for line in (await http.get("/api/rollouts/export", params=query)).text.splitlines()]
+    assert rest == [row for row in whole if row["step"] != first] and len(rest) < len(whole)
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_quoted_and_long_beginnings_of_prompts_are_told_apart() -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from headrace.services.orchestrator.dashboard.readers.numbers import MetricRows, parse_rows
+from headrace.services.orchestrator.dashboard.routes.series import series_view
 
 
 def lines(*records: Any) -> bytes:
@@ -45,3 +46,13 @@ def test_trained_tokens_are_summed_over_steps_that_have_none_too() -> None:
     rows = parse_rows(lines({"step": 1, "trained_tokens": 5}, {"step": 2}, {"step": 3, "trained_tokens": 7}))
     total = rows.column("trained_tokens_total")
     assert total is not None and total.tolist() == [5, 5, 12] and rows.column("absent") is None
+
+
+def test_the_axes_of_time_and_tokens_are_not_rounded() -> None:
+    times, tokens = (1_779_000_123.456, 1_779_000_131.5), (123_456_789, 3)
+    rows = parse_rows(
+        lines(*({"step": at, "t": times[at], "trained_tokens": tokens[at], "loss": 0.123456789} for at in range(2)))
+    )
+    series = series_view(rows, ["t", "trained_tokens_total", "loss"], 100, None, None, ()).series
+    assert (series["t"].y, series["trained_tokens_total"].y) == (times, (123_456_789, 123_456_792))
+    assert series["loss"].y == (0.1234568, 0.1234568)

@@ -5,16 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from headrace.services.orchestrator.dashboard.ended import EndedRun
 from headrace.services.orchestrator.dashboard.readers import run_list
+from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.dashboard.readers.run_list import (
     config_rows,
     find_run,
     flat,
     run_folders,
     run_row,
+    run_rows,
 )
 from headrace.wire.api.runs import ConfigKey
 from headrace.wire.errors import ConfigError
+from headrace.wire.rundir.layout import RunPaths
 from tests.dashboard_run import write_run
 
 
@@ -49,6 +53,34 @@ def test_a_row_of_the_run_list_shows_the_outcome_and_the_last_step(tmp_path: Pat
     assert run_row(find_run(tmp_path, "run"), now=run.stat().st_mtime).state == (
         "running" if state == "killed" else shown
     )
+
+
+def test_a_run_with_a_log_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    for name in ("good", "link", "pipe"):
+        write_run(tmp_path / name, steps=1, rollouts=0)
+    (tmp_path / "link" / "events" / "orchestrator-a.jsonl").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe" / "events" / "orchestrator-000009.00000000.jsonl")
+    rows = run_rows(run_folders(tmp_path), 0.0, tmp_path / "good", "finished")
+    assert [row.name for row in rows] == ["good"]
+
+
+def test_a_stage_without_an_orchestrator_is_running_while_its_metrics_grow(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "sft")
+    run.run_toml.parent.mkdir(parents=True)
+    run.run_toml.write_text('[run]\nid = "sft"\n')
+    run.export.mkdir()
+    run.metrics.write_text('{"step":1,"t":20.0}\n')
+    folder = find_run(tmp_path, "sft")
+    written = run.metrics.stat().st_mtime
+    assert [run_row(folder, written + later).state for later in (1, 31)] == ["running", "finished"]
+    ended = EndedRun(Files.of(tmp_path / "sft", tmp_path))
+    assert (ended.status().state, ended.status().run.ended, ended.status().averages) == ("running", None, {})
+    assert ended.status().bottleneck.text == "The run is running."
+    os.utime(run.metrics, (20, 20))
+    assert ended.status().state == "finished"
+    run.events.mkdir()
+    os.mkfifo(run.events / "orchestrator-000001.00000000.jsonl")
+    assert ended.status().state == "finished"
 
 
 def test_configs_are_compared_by_key_with_differing_keys_first() -> None:

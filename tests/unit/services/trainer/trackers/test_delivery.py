@@ -93,6 +93,25 @@ def test_the_best_and_the_worst_rollout_of_a_step_follow_its_numbers_a_missing_f
     assert list(tracker.steps) == [1, 2]
 
 
+def test_tables_that_fail_are_told_once_and_do_not_count_against_the_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trouble(call: str) -> None:
+        if "completions" in call:
+            raise OSError("no tables")
+
+    for step in (1, 2, 3):
+        rollouts.write(tmp_path / "rollouts", step, [{"rollout_index": 0, "reward": 1.0}])
+    write(tmp_path, 1, 2, 3)
+    tracker = Told(trouble)
+    delivery = deliver(tmp_path, tracker, completions=1)
+    delivery.finish(30)
+    assert list(tracker.steps) == [1, 2, 3] and delivery._failures == 0
+    assert sum("completions" in call for call in tracker.calls) == 3
+    said = "".join(capsys.readouterr())
+    assert said.count("tracker_fails") == 1 and "the numbers arrive" in said
+
+
 def test_the_receipt_is_delivered_after_the_last_line(tmp_path: Path) -> None:
     write(tmp_path, 1)
     tracker = Told()
