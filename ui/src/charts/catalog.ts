@@ -62,7 +62,7 @@ export const CHARTS: ChartSpec[] = [
     title: "KL",
     curves: [
       { name: "policy_kl", label: "to the policy that sampled" },
-      { name: "kl", label: "to the reference" },
+      { name: "kl", label: "to the reference, if there is one" },
     ],
   },
   { id: "entropy", title: "Entropy", curves: one("entropy") },
@@ -163,7 +163,9 @@ export function withComponents(charts: ChartSpec[], names: string[]): ChartSpec[
   return charts.map((chart) => {
     const own = components.filter((name) => names.includes(`rewards/${name}/${chart.component}`)).slice(0, COLOURS);
     const curves = own.map((label) => ({ name: `rewards/${label}/${chart.component}`, label }));
-    return chart.component ? { ...chart, curves } : chart;
+    // A single curve has no label in the legend.
+    const title = own.length === 1 ? `${chart.title}: ${own[0]}` : chart.title;
+    return chart.component ? { ...chart, title, curves } : chart;
   });
 }
 
