@@ -51,7 +51,7 @@ def filled(scored: ScoredGroup) -> ScoredGroup:
         rollout_id=first.rollout_id,
         value=0.5,
         components={"numeric": 1.0},
-        weights={"numeric": 0.5, "length": 2.0},
+        weights={"numeric": 0.5},
         reason="why",
         seconds={"numeric": 0.25},
         token_scores=np.array([0.5, np.nan], np.float32),
