@@ -56,7 +56,7 @@ class SetReader(Generic[T]):
 
     table: DataTable
     make: Callable[[DataRow, DataTable], list[T]]
-    """Of a row, and of the table that names its columns."""
+    """Makes the items of a row; the table names its columns."""
     asked: Callable[[T], object]
     """What an item asks, as JSON: what is held out is asked by no other item."""
     what: str

@@ -53,7 +53,7 @@ class RolloutPage(ApiModel):
     finish_reasons: tuple[str, ...]
     replicas: tuple[str, ...]
     components: tuple[str, ...]
-    """Of the newest step's rewards."""
+    """The components of the newest step's rewards."""
     damaged: tuple[DamagedStep, ...]
 
 

@@ -59,7 +59,7 @@ class Headline:
     title: str
     """Such as `accuracy` or `reward`."""
     values: Sequence[float | None]
-    """Of each evaluation of the set; None where nothing came back."""
+    """One for each evaluation of the set; None where nothing came back."""
 
     @property
     def known(self) -> list[float]:

@@ -1410,7 +1410,7 @@ export interface components {
             replicas: string[];
             /**
              * Components
-             * @description Of the newest step's rewards.
+             * @description The components of the newest step's rewards.
              */
             components: string[];
             /** Damaged */
