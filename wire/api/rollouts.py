@@ -1,4 +1,4 @@
-"""`/api/rollouts`: the list of trained rollouts, and one group token by token."""
+"""`/api/rollouts`: the list of rollouts, and one group token by token."""
 
 from pydantic import JsonValue
 
@@ -23,6 +23,8 @@ class RolloutRow(ApiModel):
     max_version: int
     """Oldest and newest version that sampled its tokens."""
     replica_id: str
+    set: str
+    """The evaluation set; empty in training."""
     prompt: str
     """First characters; where all prompts of the step begin alike, those behind what they share."""
     completion: str
@@ -52,6 +54,7 @@ class RolloutPage(ApiModel):
     """More files of the run are still to be read."""
     finish_reasons: tuple[str, ...]
     replicas: tuple[str, ...]
+    sets: tuple[str, ...]
     components: tuple[str, ...]
     """The components of the newest step's rewards."""
     damaged: tuple[DamagedStep, ...]

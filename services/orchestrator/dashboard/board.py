@@ -96,8 +96,9 @@ class Board:
             self.feed.send(_step(rows, position))
 
     async def _look_at_rollouts(self) -> None:
-        while await self.files.rollouts.look():
-            pass
+        for index in (self.files.rollouts, self.files.evaluations):
+            while await index.look():
+                pass
 
     async def _look_at_status(self) -> None:
         if len(self.feed):

@@ -273,7 +273,9 @@ export interface paths {
         };
         /**
          * Get Rollouts
-         * @description Trained rollouts; `partial` = repeat the request to continue the text search, `reading` = still indexing.
+         * @description Rollouts that were trained, or of the newest evaluations, whose step is the evaluated version.
+         *
+         *     `partial` = repeat the request to continue the text search, `reading` = still indexing.
          */
         get: operations["get_rollouts_api_rollouts_get"];
         put?: never;
@@ -1408,6 +1410,8 @@ export interface components {
             finish_reasons: string[];
             /** Replicas */
             replicas: string[];
+            /** Sets */
+            sets: string[];
             /**
              * Components
              * @description The components of the newest step's rewards.
@@ -1452,6 +1456,11 @@ export interface components {
             max_version: number;
             /** Replica Id */
             replica_id: string;
+            /**
+             * Set
+             * @description The evaluation set; empty in training.
+             */
+            set: string;
             /**
              * Prompt
              * @description First characters; where all prompts of the step begin alike, those behind what they share.
@@ -2575,6 +2584,7 @@ export interface operations {
             query?: {
                 offset?: number;
                 limit?: number;
+                of?: "training" | "evaluations";
                 step_from?: number | null;
                 step_to?: number | null;
                 reward_min?: number | null;
@@ -2582,6 +2592,7 @@ export interface operations {
                 version?: number | null;
                 finish?: string | null;
                 replica?: string | null;
+                set?: string | null;
                 group?: number | null;
                 text?: string | null;
                 component?: string | null;
@@ -2646,6 +2657,7 @@ export interface operations {
         parameters: {
             query: {
                 format: string;
+                of?: "training" | "evaluations";
                 step_from?: number | null;
                 step_to?: number | null;
                 reward_min?: number | null;
@@ -2653,6 +2665,7 @@ export interface operations {
                 version?: number | null;
                 finish?: string | null;
                 replica?: string | null;
+                set?: string | null;
                 group?: number | null;
                 text?: string | null;
                 component?: string | null;
@@ -2713,7 +2726,9 @@ export interface operations {
     };
     get_group_api_rollouts__step___group_index__get: {
         parameters: {
-            query?: never;
+            query?: {
+                of?: "training" | "evaluations";
+            };
             header?: never;
             path: {
                 step: number;

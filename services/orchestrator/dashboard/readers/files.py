@@ -19,6 +19,8 @@ class Files:
     evals: Evals
     log: RunLog
     rollouts: RolloutIndex
+    evaluations: RolloutIndex
+    """Of the newest evaluations, by version."""
     decoder: Decoder
 
     @classmethod
@@ -31,5 +33,6 @@ class Files:
             Evals(run.evals),
             RunLog(run_dir),
             RolloutIndex(run.rollouts),
+            RolloutIndex(run.evaluations),
             Decoder([run_dir, model, run.export, run.demo_model]),
         )

@@ -22,6 +22,8 @@ class Query:
     """A version under which tokens were sampled: between the rollout's oldest and newest."""
     finish: str | None = None
     replica: str | None = None
+    set: str | None = None
+    """Name of an evaluation set."""
     group_index: int | None = None
     text: str | None = None
     component: str | None = None
@@ -54,6 +56,7 @@ def select(facts: pa.Table, query: Query) -> pa.Table:
         ),
         (query.finish, field("finish_reason") == query.finish),
         (query.replica, field("replica_id") == query.replica),
+        (query.set, field("set") == query.set),
         (query.group_index, field("group_index") == _held(query.group_index)),
     )
     for value, holds in conditions:

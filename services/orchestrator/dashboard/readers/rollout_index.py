@@ -1,4 +1,4 @@
-"""Index of all trained rollouts of a run; grows with `RUN/rollouts/`, searched and read on threads."""
+"""Index of the rollouts in a folder such as `RUN/rollouts/`; grows with it, searched and read on threads."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ SHORT = 160
 """Maximum characters of prompt and completion in the list."""
 _INDEXED = rollouts.columns(
     *("group_index", "rollout_index", "reward", "advantage", "min_version", "max_version"),
-    *("tokens", "finish_reason", "replica_id"),
+    *("tokens", "finish_reason", "replica_id", rollouts.SET),
 )
 _WORDS = pa.dictionary(pa.int32(), pa.string())
 _PLACED = {"step": "int32", "place": "int32", **{name: rollouts.COLUMNS[name] for name in _INDEXED}}

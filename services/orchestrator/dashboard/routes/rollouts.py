@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Depends, FastAPI, Query, Response
 from fastapi.responses import StreamingResponse
@@ -11,6 +11,7 @@ from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.dashboard.readers import query as queries
 from headrace.services.orchestrator.dashboard.readers.exported import as_text
 from headrace.services.orchestrator.dashboard.readers.group_view import COLUMNS, group_view
+from headrace.services.orchestrator.dashboard.readers.rollout_index import RolloutIndex
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.rollouts import DamagedStep, GroupView, RolloutPage
 from headrace.wire.errors import DataError
@@ -30,6 +31,7 @@ def _wanted(
     version: int | None = None,
     finish: str | None = None,
     replica: str | None = None,
+    set: Annotated[str | None, Query(max_length=_MOST_TEXT)] = None,
     group: int | None = None,
     text: Annotated[str | None, Query(max_length=_MOST_TEXT)] = None,
     component: Annotated[str | None, Query(max_length=_MOST_TEXT)] = None,
@@ -39,7 +41,7 @@ def _wanted(
 ) -> queries.Query:
     return queries.Query(
         step_from=step_from, step_to=step_to, reward_min=reward_min, reward_max=reward_max, version=version,
-        finish=finish or None, replica=replica or None, group_index=group, text=text or None,
+        finish=finish or None, replica=replica or None, set=set or None, group_index=group, text=text or None,
         component=component or None, component_min=component_min, component_max=component_max, sort=sort,
     )  # fmt: skip
 
@@ -50,12 +52,22 @@ Wanted = Annotated[queries.Query, Depends(_wanted)]
 def add_rollouts(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
 
+    def indexed(of: Literal["training", "evaluations"] = "training") -> RolloutIndex:
+        return board.files.evaluations if of == "evaluations" else board.files.rollouts
+
+    Index = Annotated[RolloutIndex, Depends(indexed)]
+
     @app.get("/api/rollouts", response_model=RolloutPage, responses=read_refusals(401, 422, 503))
     async def get_rollouts(
-        wanted: Wanted, offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=0, le=200)] = 100
+        index: Index,
+        wanted: Wanted,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=0, le=200)] = 100,
     ) -> Response:
-        """Trained rollouts; `partial` = repeat the request to continue the text search, `reading` = still indexing."""
-        index = board.files.rollouts
+        """Rollouts that were trained, or of the newest evaluations, whose step is the evaluated version.
+
+        `partial` = repeat the request to continue the text search, `reading` = still indexing.
+        """
         found = await index.find(wanted)
         damaged = sorted(index.damaged.items())[:_MOST_DAMAGED]
         rows = await index.listed(found, offset, limit, component=wanted.component or "")
@@ -67,18 +79,20 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
                 reading=index.reading,
                 finish_reasons=index.words("finish_reason"),
                 replicas=index.words("replica_id"),
+                sets=tuple(filter(None, index.words("set"))),
                 components=await index.components(),
                 damaged=tuple(DamagedStep(step=step, error=words) for step, words in damaged),
             )
         )
 
     @app.get("/api/rollouts/export", response_class=StreamingResponse, responses=read_refusals(401, 422, 503))
-    async def get_export(wanted: Wanted, format: Annotated[str, Query(pattern="^(csv|jsonl)$")]) -> StreamingResponse:
+    async def get_export(
+        index: Index, wanted: Wanted, format: Annotated[str, Query(pattern="^(csv|jsonl)$")]
+    ) -> StreamingResponse:
         """The same rollouts in their order with whole texts, as CSV or JSON lines: the first 20,000.
 
         Refuses with 503 while older steps are still read or their texts searched; leaves out what cannot be read.
         """
-        index = board.files.rollouts
         found = await index.find(wanted)
         if found.partial or index.reading:
             raise RequestRefusedError(503, "the search through rollouts goes on: ask again")
@@ -94,12 +108,12 @@ def add_rollouts(app: FastAPI, board: Board) -> None:
     @app.get(
         "/api/rollouts/{step}/{group_index}", response_model=GroupView, responses=read_refusals(401, 404, 422, 503)
     )
-    async def get_group(step: int, group_index: int) -> Response:
+    async def get_group(index: Index, step: int, group_index: int) -> Response:
         """All rollouts of a group, token by token."""
         try:
-            table = await board.files.rollouts.table(step, group_index, COLUMNS)
+            table = await index.table(step, group_index, COLUMNS)
             if table is None:
-                raise RequestRefusedError(404, f"step {step} has no trained group {group_index}")
+                raise RequestRefusedError(404, f"step {step} has no group {group_index}")
             found = table
             return await on_thread(lambda: group_view(step, found.to_pylist(), board.files.decoder.texts))
         except DataError as error:

@@ -18,6 +18,7 @@ const FIELDS: Field[] = [
   { name: "version", label: "Version", isNumber: true },
   { name: "finish", label: "Finish" },
   { name: "replica", label: "Replica" },
+  { name: "set", label: "Set" },
   { name: "component", label: "Component" },
   { name: "component_min", label: "Its score from", isNumber: true },
   { name: "component_max", label: "Its score to", isNumber: true },
@@ -25,11 +26,16 @@ const FIELDS: Field[] = [
 ];
 const WAIT_MS = 250;
 
-/** The filters and the order, as `/api/rollouts` takes them. */
+/** The filters, the order and whose rollouts, as `/api/rollouts` takes them. */
 export function queryOf(params: Params): Query {
   const chosen = FIELDS.flatMap(({ name }) => (params[name] ? [[name, params[name]]] : []));
-  return { ...Object.fromEntries(chosen), sort: params.sort || "-step" };
+  return { ...Object.fromEntries(chosen), sort: params.sort || "-step", of: params.of };
 }
+
+const FOLDER: Record<string, string> = { set: "evaluations", replica: "training" };
+const isShown = ({ name }: Field, params: Params) =>
+  (FOLDER[name] ?? params.of ?? "training") === (params.of ?? "training") &&
+  (params.component || !name.startsWith("component_"));
 
 const hasFilters = (params: Params) => FIELDS.some(({ name }) => params[name]);
 
@@ -72,7 +78,7 @@ export function Filters({ params, known }: { params: Params; known: Record<strin
   const { valueOf, changed, clear } = useTyped(params);
   return (
     <form class="filters" aria-label="Filters" onSubmit={(event) => event.preventDefault()}>
-      {FIELDS.filter(({ name }) => params.component || !name.startsWith("component_")).map(({ name, label, isNumber }) => (
+      {FIELDS.filter((one) => isShown(one, params)).map(({ name, label, isNumber }) => (
         <label key={name} class={`field ${name}`}>
           <span>{label}</span>
           {known[name] ? (

@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 
+import { address } from "../../api/client";
 import type { Group } from "../../api/types";
 import { num, plural } from "../../format";
 import { Loading, Problem, Segmented } from "../../parts/basics";
@@ -20,7 +21,9 @@ export function GroupPage({ step, index }: { step: string; index: string }) {
   const { params } = route.value;
   const { rollout, ...filters } = params;
   const back = link("rollouts", [], filters);
-  const found = useResource<Group>(`/api/rollouts/${encodeURIComponent(step)}/${encodeURIComponent(index)}`);
+  const found = useResource<Group>(
+    address(`/api/rollouts/${encodeURIComponent(step)}/${encodeURIComponent(index)}`, { of: params.of }),
+  );
   useEffect(() => {
     const leave = (event: KeyboardEvent) => {
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
@@ -36,7 +39,7 @@ export function GroupPage({ step, index }: { step: string; index: string }) {
         {"\u2190"} All rollouts
       </a>
       {found.data ? (
-        <LoadedGroup group={found.data} chosen={rollout} />
+        <LoadedGroup group={found.data} chosen={rollout} at={params.of === "evaluations" ? "version" : "step"} />
       ) : found.problem ? (
         <Problem words={found.problem} again={found.reload} />
       ) : (
@@ -46,7 +49,7 @@ export function GroupPage({ step, index }: { step: string; index: string }) {
   );
 }
 
-function LoadedGroup({ group, chosen }: { group: Group; chosen: string | undefined }) {
+function LoadedGroup({ group, chosen, at }: { group: Group; chosen: string | undefined; at: string }) {
   const [mode, setMode] = useState<Mode>("advantage");
   const largest = largestAdvantage(group.rollouts.flatMap((one) => one.tokens));
   return (
@@ -54,7 +57,7 @@ function LoadedGroup({ group, chosen }: { group: Group; chosen: string | undefin
       <div class="page-head">
         <h2>{group.group_id}</h2>
         <span class="muted">
-          step {group.step}, {plural(group.rollouts.length, "rollout")}
+          {at} {group.step}, {plural(group.rollouts.length, "rollout")}
         </span>
       </div>
       <section class="card prompt-card" aria-labelledby="prompt-title">

@@ -103,6 +103,10 @@ export function RolloutList({ book, revision, total, query, params }: Props) {
   );
 }
 
+/** Evaluations have sets, and their steps are versions. */
+const labelOf = ({ key, label }: Column, params: Params) =>
+  (params.of === "evaluations" && { step: "At", replica: "Set" }[key]) || label;
+
 function Head({ params }: { params: Params }) {
   const sort = params.sort || "-step";
   return (
@@ -120,11 +124,11 @@ function Head({ params }: { params: Params }) {
             >
               {column.sort ? (
                 <button type="button" onClick={() => setParams({ sort: isDown ? `${column.sort}` : `-${column.sort}` })}>
-                  {column.label}
+                  {labelOf(column, params)}
                   <span aria-hidden="true">{isUp ? " \u2191" : isDown ? " \u2193" : ""}</span>
                 </button>
               ) : (
-                column.label
+                labelOf(column, params)
               )}
             </div>
           );
@@ -161,7 +165,7 @@ function Line({ at, row, params }: { at: number; row: RolloutRow | undefined; pa
       <div class="tokens number" role="cell">{count(row.tokens)}</div>
       <div class="version number" role="cell">{versions}</div>
       <div class="finish" role="cell">{row.finish_reason}</div>
-      <div class="replica" role="cell">{row.replica_id}</div>
+      <div class="replica" role="cell">{row.set || row.replica_id}</div>
       <div class="prompt" role="cell">{row.prompt}</div>
       <div class="answer" role="cell">{row.answer}</div>
       <div class="completion" role="cell">{row.completion}</div>

@@ -30,6 +30,10 @@ const ORDERS = [
   { value: "reward", label: "Worst" },
   { value: "random", label: "Random" },
 ];
+const FOLDERS = [
+  { value: "training", label: "Training" },
+  { value: "evaluations", label: "Evaluations" },
+];
 const FORMATS = ["csv", "jsonl"];
 const MOST_SAVED = 20_000; // The service gives no more.
 
@@ -58,6 +62,12 @@ export function RolloutsPage() {
         <span class="muted" role="status">
           {page && `${plural(page.total, "rollout")}${page.partial || page.reading ? ", still reading" : ""}`}
         </span>
+        <Segmented
+          label="Of"
+          value={params.of ?? "training"}
+          choices={FOLDERS}
+          onChoose={(of) => setParams({ of, set: "", replica: "" })}
+        />
         <Segmented label="Order" value={params.sort ?? "-step"} choices={ORDERS} onChoose={(sort) => setParams({ sort })} />
         {FORMATS.map((format) => (
           <button
@@ -77,14 +87,14 @@ export function RolloutsPage() {
           </button>
         )}
       </div>
-      <Filters params={params} known={{ finish: page?.finish_reasons ?? [], replica: page?.replicas ?? [], component: page?.components ?? [] }} />
+      <Filters params={params} known={{ finish: page?.finish_reasons ?? [], replica: page?.replicas ?? [], set: page?.sets ?? [], component: page?.components ?? [] }} />
       {saving && <Problem words={saving} />}
       {book.problem && <Problem words={book.problem} again={reload} />}
       {page?.damaged.length ? <Damaged page={page} /> : null}
       {page === null && !book.problem && <Loading what="rollouts" />}
       {page?.total === 0 && !page.partial && (
         <Empty title="No rollouts">
-          None fits the filters. {!hasEnded.value && "A step's rollouts appear here as soon as it is trained."}
+          None fits the filters. {!hasEnded.value && params.of !== "evaluations" && "A step's rollouts appear here as soon as it is trained."}
         </Empty>
       )}
       {page !== null && page.total > 0 && (

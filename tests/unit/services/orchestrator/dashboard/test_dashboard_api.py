@@ -21,6 +21,7 @@ from headrace.services.orchestrator.dashboard.readers.texts import shared_beginn
 from headrace.services.orchestrator.http.pages import page_policy
 from headrace.wire.api.rollouts import RolloutRow
 from headrace.wire.http import Guard
+from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import rollout_file
 from headrace.wire.rundir.metrics import steps_of
 from tests.dashboard_run import write_run
@@ -89,6 +90,17 @@ async def test_rollouts_are_narrowed_by_a_component_drawn_at_random_and_go_out_w
     assert [float(row["component"]) for row in table] == [row["component"] for row in page["rows"]]
     group = await get(http, f"/api/rollouts/{rows[0]['step']}/{rows[0]['group_index']}")
     assert (group["answer"], group["columns"]["source"]) == (rows[0]["answer"], "=sums")
+
+
+async def test_rollouts_of_evaluations_are_listed_by_set_and_opened(http: httpx.AsyncClient, board: Board) -> None:
+    group = {"step": 4, "group_id": "mine/e000004-000000", "group_index": 0, "prompt": "1+1=", "completion": "2"}
+    rows = [group | {"rollout_index": at, "set": name, "reward": 1.0} for at, name in enumerate(("easy", "hard"))]
+    rollouts.write(board.files.evaluations.folder, 4, rows)
+    await board.files.evaluations.look()
+    page = await get(http, "/api/rollouts", of="evaluations", set="hard")
+    assert (page["total"], page["sets"], page["rows"][0]["set"]) == (1, ["easy", "hard"], "hard")
+    assert len((await get(http, "/api/rollouts/4/0", of="evaluations"))["rollouts"]) == 2
+    assert (await get(http, "/api/rollouts"))["sets"] == []
 
 
 async def test_an_export_waits_for_the_index_and_leaves_out_what_cannot_be_read(

@@ -22,6 +22,7 @@ def facts() -> pa.Table:
         "max_version": [0, 0, 1, 1, 2, 2],
         "finish_reason": ["stop", "length", "stop", "stop", "length", "stop"],
         "replica_id": ["left", "left", "right", "right", "left", "right"],
+        "set": ["", "", "", "", "easy", "hard"],
     }
     arrays = [pa.array(columns.get(one.name, [0] * 6), one.type) for one in NO_FACTS.schema]
     return pa.table(arrays, schema=NO_FACTS.schema)
@@ -47,6 +48,7 @@ def numbers(rows: pa.Table) -> list[int]:
         ({"finish": "length"}, [1, 4]),
         ({"finish": "never"}, []),
         ({"replica": "right", "step_from": 3}, [5]),
+        ({"set": "easy"}, [4]),
         ({"group_index": 1}, [2, 3]),
     ],
 )
