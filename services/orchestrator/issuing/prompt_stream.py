@@ -8,7 +8,8 @@ from headrace.wire.contracts import Message, PromptGroup, encode
 from headrace.wire.streams import Broker, StreamName
 
 _COUNTERS = {StreamName.PROMPTS: "sequence", StreamName.EPISODES: "sequence_episodes"}
-"""Key of the store that has the last number of the stream."""
+"""Key of the store that has the last number of the stream which may be used."""
+_AT_ONCE = 256
 
 
 def begins_in(message: Message) -> StreamName:
@@ -24,6 +25,8 @@ class PromptStream:
         self._broker = broker
         self._store = store
         self._lock = asyncio.Lock()
+        self._reserved: dict[StreamName, range] = {}
+        """Numbers that the store counts as used and no entry has yet: a crash skips them."""
 
     async def put(self, message: Message) -> None:
         """Adds a group once; raises TransientError if the broker stays away (it may or may not have been added)."""
@@ -34,10 +37,13 @@ class PromptStream:
             await self._put(begins_in(message), data)
 
     async def _put(self, stream: StreamName, data: bytes) -> None:
-        counter = _COUNTERS[stream]
         async with self._lock:
-            sequence = self._store.get_int(counter)
-            if not sequence:
-                sequence = await self._broker.last_sequence(stream)
-            self._store.set_int(counter, sequence + 1)
-            await self._broker.add(stream, data, sequence=sequence + 1)
+            numbers = self._reserved.get(stream) or await self._reserve(stream)
+            self._reserved[stream] = numbers[1:]
+            await self._broker.add(stream, data, sequence=numbers[0])
+
+    async def _reserve(self, stream: StreamName) -> range:
+        """Further numbers, written once for all of them: a commit waits for the disk."""
+        last = self._store.get_int(_COUNTERS[stream]) or await self._broker.last_sequence(stream)
+        self._store.set_int(_COUNTERS[stream], last + _AT_ONCE)
+        return range(last + 1, last + 1 + _AT_ONCE)

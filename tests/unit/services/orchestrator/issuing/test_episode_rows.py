@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from headrace.services.orchestrator.issuing.evaluation import Evaluation
 from headrace.services.orchestrator.issuing.issuer import Issuer
 from headrace.services.orchestrator.issuing.messages import eval_prompt
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
 from headrace.services.orchestrator.issuing.prompts import PromptRow, read_prompts
 from headrace.wire.contracts import EnvironmentTask, PromptGroup, decode
 from headrace.wire.rundir.prompts import write
@@ -52,12 +54,18 @@ async def test_a_group_whose_episodes_are_played_is_not_issued_again(tmp_path: P
         assert await indices(it, StreamName.EPISODES) == [0, 1, 2]
 
 
-async def test_a_lost_sequence_counter_continues_after_the_streams_last_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("counter", "number"), [(0, 4), (256, 257)])
+async def test_numbers_continue_after_what_was_reserved_or_after_the_streams_last_one(
+    tmp_path: Path, counter: int, number: int
+) -> None:
     async with office(tmp_path) as it:
         await rebuilt(it, [PLAYED]).issue()
-        it.store.set_int("sequence_episodes", 0)
-        await it.prompts.put(eval_prompt(it.settings, it.settings.eval[0], PLAYED, prompt=0, version=0))
+        assert it.store.get_int("sequence_episodes") == 256
+        it.store.set_int("sequence_episodes", counter)
+        next_life = PromptStream(it.broker, it.store)
+        await next_life.put(eval_prompt(it.settings, it.settings.eval[0], PLAYED, prompt=0, version=0))
         assert len(await it.broker.live(StreamName.EPISODES)) == 4
+        assert await it.broker.last_sequence(StreamName.EPISODES) == number
 
 
 async def test_an_evaluation_finds_its_episodes(tmp_path: Path) -> None:
