@@ -16,7 +16,8 @@ from headrace.cli.common import AcceptChangedCode, Json, RunDir, json_line, repo
 from headrace.cli.completion import DottedCommand, completion_text
 from headrace.cli.dry_run import end_dry_run
 from headrace.cli.verbs import add_verbs
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import Resolved, resolve, settle
+from headrace.config.run_dir import check_resumable
 from headrace.data.prepare import PreparedData
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.demo.demo import prepared_demo
@@ -25,6 +26,7 @@ from headrace.inspect.history import check_run, checked_receipt
 from headrace.model.tiny_models import make_text_model
 from headrace.reference.algorithms import as_text, describe
 from headrace.run.execute import FAILED, FINISHED, Output, execute
+from headrace.run.fork import fork_run
 from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
 from headrace.run.preparation.input_checks import check_around
@@ -57,6 +59,13 @@ def _options(_version: _Version = False) -> None:
 
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
+ForkOf = Annotated[
+    Path | None, typer.Option("--fork", metavar="RUN_DIR", help="Begin with this run's history.", show_default=False)
+]
+FromStep = Annotated[
+    int | None,
+    typer.Option("--from-step", min=1, help="With --fork: up to this step. Default: the last.", show_default=False),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, prepare the run directory, start nothing.")]
 
 
@@ -103,13 +112,21 @@ def train(
     file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="The config.", show_default=False)] = None,
     run_dir: RunDir = None,
     resume: Resume = False,
+    fork: ForkOf = None,
+    from_step: FromStep = None,
     dry_run: DryRun = False,
     accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
-    """Trains as configured in RUN.toml; `--resume` needs only the run directory."""
+    """Trains as configured in RUN.toml; `--resume` and `--fork` need only a run directory."""
     began = time.monotonic()
     with reported_errors(json=json, place=run_dir or Path("runs")) as output:
+        if fork is not None:
+            if file or resume:
+                raise ConfigError("--fork takes the config of the run that it names: leave out RUN.toml and --resume")
+            run_dir, resume = forked(fork, from_step, run_dir, context.obj, output), True
+        elif from_step is not None:
+            raise ConfigError("--from-step is for --fork RUN_DIR")
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
         resolved = resolve(file or RunPaths(run_dir or Path()).run_toml, arguments=context.obj, environment=inherited())
@@ -124,6 +141,18 @@ def train(
             began=began,
             accept_changed_code=accept_changed_code,
         )
+
+
+def forked(source: Path, step: int | None, run_dir: Path | None, overrides: Sequence[str], output: Output) -> Path:
+    """Makes the run directory of a fork, which is then resumed with these overrides. Raises ConfigError, DataError."""
+    target = run_dir or source.with_name(f"{source.name}-fork-{step or 'last'}")
+    resolved = resolve(RunPaths(source).run_toml, arguments=overrides, environment=inherited())
+    if (stage := resolved.config.run.stage) != "rl":
+        raise ConfigError(f"{source} is a run of the stage {stage}: --fork is for runs of the stage rl")
+    check_resumable(source, settle(resolved, source, goes_on=True).config)
+    made = fork_run(source, target, step)
+    output.say(f"forked {source} after step {made.step} into {target}")
+    return target
 
 
 def _check_accepting(resolved: Resolved, *, resume: bool) -> None:

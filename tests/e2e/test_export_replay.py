@@ -9,6 +9,7 @@ import pytest
 
 from headrace.wire.rundir.events import read_events
 from tests.e2e.undisturbed import Undisturbed
+from tests.verbs import ended as done
 from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -58,6 +59,30 @@ def test_a_replay_reproduces_the_weights_bit_for_bit_unless_the_rate_changes(
 
     other = result("replay", ended, "--out", tmp_path / "other", "--trainer.learning-rate", "1e-5")
     assert other["differs_from"] == same["first"] and other["weights_digest"] != same["weights_digest"]
+
+
+def test_a_fork_repeats_the_run_from_its_step_bit_for_bit_and_leaves_it_as_it_was(
+    undisturbed_run: Undisturbed, tmp_path: Path
+) -> None:
+    source, fork = undisturbed_run.run_dir, tmp_path / "fork"
+    before = {path: path.stat().st_mtime_ns for path in source.rglob("*") if not path.is_socket()}
+    result("train", "--fork", source, "--from-step", 7, "--run-dir", fork)
+    assert before == {path: path.stat().st_mtime_ns for path in source.rglob("*") if not path.is_socket()}
+    ends = [
+        [(event["step"], event["weights_digest"]) for event in read_events(folder) if event.get("event") == "step_done"]
+        for folder in (source, fork)
+    ]
+    assert sorted(ends[0]) == sorted(ends[1])
+    verdict = result("check", fork)
+    assert verdict["ok"] and verdict["steps"] == 8 and f"forked from {source} after step 7" in verdict["notes"]
+
+    link = fork / "config" / "fork.json"
+    link.write_text(json.dumps(json.loads(link.read_text()) | {"step": 6}))
+    assert "is not the one at which the run was forked" in done("check", fork).out
+    assert "--from-step is 1 to 8" in refused("train", "--fork", source, "--from-step", 9, "--run-dir", tmp_path / "x")
+    assert "run.seed" in refused("train", "--fork", source, "--run-dir", tmp_path / "x", "--run.seed", 99)
+    assert "cannot be reached" in refused("train", "--fork", source, "--from-step", 1, "--run-dir", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
 
 
 def test_an_impossible_replay_lists_the_possible_ones_and_writes_nothing(ended: Path, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class RunPaths:
     config = RunEntry("config/", before=True)
     data_summary = RunEntry("config/data.json", before=True)
     model_files = RunEntry("config/model_files.json", before=True)
+    fork = RunEntry("config/fork.json", before=True)
     code_digests = RunEntry("config/algorithm.json", before=True)
     environment_digests = RunEntry("config/environment_code.json", before=True)
     prompts = RunEntry("prompts.parquet", before=True)

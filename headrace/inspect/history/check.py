@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace.config.resolve import STALE_BEFORE
 from headrace.config.toml import kept_tables
 from headrace.inspect.history import chain, rules
+from headrace.inspect.history.fork import fork_holds
 from headrace.inspect.history.found import FoundExport, FoundFiles, read_found
 from headrace.inspect.history.receipts import chain_holds, judge_receipt, read_chain
 from headrace.inspect.history.record import RunHistory, read_history
@@ -78,7 +79,8 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
         unproven = look_at_rollouts(history, config.bound, problems)
     problems += _of_files(history, found, is_rl=is_rl, last_step=last_step)
     problems += chain_holds(kept)
-    notes = [f"{each} is gone" for each in chain.gone(history, found)]
+    fork = fork_holds(run_dir, problems)
+    notes = [*([fork] if fork else []), *(f"{each} is gone" for each in chain.gone(history, found))]
     if receipt:
         problem, note = judge_receipt(kept, receipt, last_step)
         problems += [problem] if problem else []
