@@ -1,10 +1,11 @@
 """Micro-batches with little padding: rows sorted by length, cut where padding would cost the most."""
 
-import bisect
 import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 
 def micro_batches(
@@ -20,19 +21,18 @@ def micro_batches(
     the longest of them.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    before = [0, *itertools.accumulate(parts[row] if parts else 1 for row in order)]
+    before = np.array([0, *itertools.accumulate(parts[row] if parts else 1 for row in order)], np.int64)
     count = len(order)
-    least = [0] * (count + 1)
+    least = np.zeros(count + 1, np.int64)
     end_of = [count] * count
     for start in range(count - 1, -1, -1):
         longest = max(lengths[order[start]], 1)
-        last = bisect.bisect_right(before, before[start] + token_budget // longest) - 1
-        options = (
-            (longest * (before[end] - before[start]) + overhead_tokens + least[end], -end)
-            for end in range(start + 1, max(last, start + 1) + 1)
-        )
-        least[start], end = min(options)
-        end_of[start] = -end
+        last = int(np.searchsorted(before, before[start] + token_budget // longest, side="right")) - 1
+        ends = slice(start + 1, max(last, start + 1) + 1)
+        costs = longest * (before[ends] - before[start]) + overhead_tokens + least[ends]
+        # Of equal ones the widest micro-batch.
+        place = len(costs) - 1 - int(np.argmin(costs[::-1]))
+        least[start], end_of[start] = costs[place], start + 1 + place
     batches = []
     start = 0
     while start < count:
