@@ -16,23 +16,12 @@ from headrace.config.diff import differences
 from headrace.config.toml import kept_tables
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
-from headrace.inspect.screen import show_table
+from headrace.inspect.screen import SHOWN, show_table
 from headrace.inspect.waits import duration
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import eval_in_words
 
 runs = typer.Typer(no_args_is_help=True, help="Lists and compares run directories.")
-
-_LAST = (
-    ("reward", "reward_mean", ".3f"),
-    ("loss", "loss", ".4f"),
-    ("KL", "kl", ".4f"),
-    ("entropy", "entropy", ".3f"),
-    ("tokens a completion", "completion_length_mean", ".1f"),
-    ("staleness", "staleness_mean", ".2f"),
-    ("seconds a step", "seconds", ".2f"),
-    ("trained tokens a second", "trained_tokens_per_second", ",.0f"),
-)
 
 
 @runs.command("list")
@@ -119,7 +108,7 @@ def _compared(found: Sequence[RunFacts], totals: Sequence[EventTotals]) -> Table
     ]
     for title, cell in rows:
         table.add_row(title, *(cell(one) for one in found))
-    for title, key, form in _LAST:
+    for key, (title, form) in SHOWN.items():
         if any(key in one.last for one in found):
             table.add_row(title, *(format(one.last[key], form) if key in one.last else "-" for one in found))
     table.add_row("groups dropped", *(str(sum(total.groups_dropped.values())) for total in totals))

@@ -7,7 +7,6 @@ from pathlib import Path
 from pydantic import JsonValue
 from rich.console import Console
 
-from headrace.inspect.pace import PACE_STEPS, step_seconds
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
 from headrace.operate.client import AccessRefusedError, OrchestratorClient, check_run_dir, find_client, read_token_file
@@ -49,8 +48,6 @@ class RunLook:
     metrics: Record
     """Numbers of the last step."""
     evals: Sequence[Record]
-    step_s: float | None = None
-    """Seconds that a step takes, from the files; None if that is not known."""
     receipt: Receipt | None = None
     """The newest of the run directory; None behind a URL."""
     refused: str = ""
@@ -96,7 +93,7 @@ def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
     }
     services.pop("supervisor", None)
     port = services.get("orchestrator", {}).get("http_port")
-    rows = last_steps(run_dir, PACE_STEPS)
+    rows = last_steps(run_dir, 1)
     status, refused = None, ""
     if pid and isinstance(port, int) and port:
         status, refused = _ask(port, run_dir, token_file)
@@ -109,7 +106,6 @@ def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
         steps=int(number_of(rows[-1]["step"]) or 0) if rows else 0,
         metrics=rows[-1] if rows else {},
         evals=evals_of(run_dir),
-        step_s=step_seconds(rows),
         receipt=last_receipt(run_dir),
         refused=refused,
     )
@@ -151,7 +147,7 @@ def _status(client: OrchestratorClient) -> RunStatus:
 def show_status(shown: RunLook, console: Console) -> None:
     """Prints the status for the user."""
     if shown.orchestrator:
-        show_table(console, draw(view_of(shown), shown.evals, shown.step_s))
+        show_table(console, draw(view_of(shown), shown.evals))
         _show_receipt(shown.receipt, console)
         return
     doing = "running" if shown.steps and "trainer" in shown.services else "starting"
