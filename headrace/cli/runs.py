@@ -1,7 +1,9 @@
 """The verbs `runs list` and `runs compare`."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
+from csv import DictWriter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +14,7 @@ from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.config import difference_table
-from headrace.config.diff import differences
+from headrace.config.diff import differences, flatten
 from headrace.config.toml import kept_tables
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
@@ -44,6 +46,7 @@ def compare(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN_DIR...", help="Two or more run directories.", show_default=False)
     ],
+    csv: Annotated[bool, typer.Option("--csv", help="All numbers as CSV, a line a run.")] = False,
     json: Json = False,
 ) -> None:
     """Compares what runs came to (means of the last ten steps), and the keys in which their configs differ."""
@@ -51,6 +54,12 @@ def compare(
         if len(run_dirs) < 2:
             raise ConfigError("give two run directories or more")
         found = [facts_of(run_dir) for run_dir in run_dirs]
+        if csv:
+            rows = [dict(flatten(asdict(one))) for one in found]
+            table = DictWriter(sys.stdout, dict.fromkeys(key for row in rows for key in row))
+            table.writeheader()
+            table.writerows(rows)
+            return
         totals = [totals_of(run_dir) for run_dir in run_dirs]
         differ = differences([kept_tables(run_dir) for run_dir in run_dirs])
         if output.json:

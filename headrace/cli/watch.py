@@ -10,7 +10,7 @@ from rich.live import Live
 
 from headrace.cli.common import json_line
 from headrace.inspect.screen import draw, eval_line, step_line
-from headrace.inspect.status import RunLook, view_of
+from headrace.inspect.status import RunLook, ended_in_words, view_of
 from headrace.inspect.terminal import wrapping
 from headrace.run.execute import FAILED, FINISHED, Output
 from headrace.wire.errors import TransientError, WaitTimeoutError
@@ -74,6 +74,6 @@ def line_of(shown: RunLook, now: float) -> str:
     if status is None:
         alive = shown.supervisor is not None
         missing = shown.refused or "the orchestrator does not answer yet"
-        return "  ".join([*parts, shown.preparing or (missing if alive else "not running")])
+        return "  ".join([*parts, shown.preparing or (missing if alive else ended_in_words(shown.run_dir))])
     waits = [f"{one.who} {one.in_words(status.now)}" for one in shown.waits if one.waits_for]
     return "  ".join([*parts, status.state, *waits])
