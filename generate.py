@@ -10,12 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from deploy.grafana import generate as grafana
 from headrace.reference import algorithm_docs, config_docs, metric_docs, openapi
-from headrace.wire.telemetry.metric_table import FAMILIES, METRICS
+from headrace.wire.telemetry.metric_table import METRICS
 
 ROOT = Path(__file__).parent
 Files = Iterator[tuple[Path, str]]
@@ -48,9 +47,8 @@ def dashboards() -> Files:
 def page() -> Files:
     """The dashboard's: the schema of its API, and the words of the metrics."""
     yield ROOT / "ui" / "openapi.json", openapi.as_json()
-    words = {"metrics": METRICS, "families": FAMILIES}
-    found = {kind: {key: asdict(one) for key, one in table.items()} for kind, table in words.items()}
-    yield ROOT / "ui" / "src" / "charts" / "metrics.json", json.dumps(found, indent=1) + "\n"
+    rows = ",\n".join(json.dumps([key, one.group, one.unit, one.text]) for key, one in METRICS.items())
+    yield ROOT / "ui" / "src" / "charts" / "metrics.json", f"[\n{rows}\n]\n"
 
 
 GENERATORS: tuple[Callable[[], Files], ...] = (contracts, pages, dashboards, page)

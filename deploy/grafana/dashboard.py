@@ -38,7 +38,7 @@ class Panel:
         self.stacked, self.low, self.high, self.bad_above = stacked, low, high, bad_above
 
     def as_json(self, number: int, x: int, y: int, height: int) -> dict[str, Any]:
-        """Grafana's form."""
+        """Grafana's form, without what Grafana assumes; a target has its panel's data source."""
         return {
             "id": number,
             "type": self.kind,
@@ -47,7 +47,7 @@ class Panel:
             "datasource": _DATASOURCE,
             "gridPos": {"x": x, "y": y, "w": self.width, "h": height},
             "targets": [_target(index, query, self.kind) for index, query in enumerate(self.queries)],
-            "fieldConfig": {"defaults": self._defaults(), "overrides": []},
+            "fieldConfig": {"defaults": self._defaults()},
             "options": _OPTIONS[self.kind] | ({"textMode": self.text} if self.kind == "stat" else {}),
         }
 
@@ -58,10 +58,10 @@ class Panel:
         found: dict[str, Any] = {"unit": self.unit, "thresholds": {"mode": "absolute", "steps": steps}}
         found |= {key: value for key, value in (("min", self.low), ("max", self.high)) if value is not None}
         if self.kind == "timeseries":
-            mode = {"mode": "normal", "group": "A"} if self.stacked else {"mode": "none", "group": "A"}
-            marks = {"mode": "line" if self.bad_above is not None else "off"}
-            fill = 30 if self.stacked else 5
-            found["custom"] = {"lineWidth": 1, "fillOpacity": fill, "stacking": mode, "thresholdsStyle": marks}
+            custom: dict[str, Any] = {"fillOpacity": 30 if self.stacked else 5}
+            custom |= {"stacking": {"mode": "normal", "group": "A"}} if self.stacked else {}
+            custom |= {"thresholdsStyle": {"mode": "line"}} if self.bad_above is not None else {}
+            found["custom"] = custom
         return found
 
 
@@ -130,7 +130,6 @@ class Dashboard:
             "timezone": "browser",
             "templating": {"list": [source, *(variable.as_json() for variable in self.variables)]},
             "links": [{"type": "dashboards", "title": "Headrace", "tags": ["headrace"], "keepTime": True}],
-            "annotations": {"list": []},
             "panels": _placed(self.rows),
         }
 
@@ -152,23 +151,15 @@ def _placed(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
 
 
 def _target(index: int, query: Query, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "refId": chr(ord("A") + index),
-        "datasource": _DATASOURCE,
-        "expr": query.expr,
-        "legendFormat": query.legend,
-    }
-    if kind == "stat":
-        found |= {"instant": True, "range": False}
-    return found
+    found = {"refId": chr(ord("A") + index), "expr": query.expr, "legendFormat": query.legend}
+    return found | ({"instant": True, "range": False} if kind == "stat" else {})
 
 
-_LEGEND = {"displayMode": "table", "placement": "bottom", "showLegend": True, "calcs": ["lastNotNull", "max"]}
+_LEGEND = {"displayMode": "table", "calcs": ["lastNotNull", "max"]}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "timeseries": {"legend": _LEGEND, "tooltip": {"mode": "multi", "sort": "desc"}},
     "stat": {
         "reduceOptions": {"calcs": ["lastNotNull"]},
-        "textMode": "auto",
         "colorMode": "value",
         "graphMode": "none",
     },

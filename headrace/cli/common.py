@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from headrace.run.execute import BAD_INPUT, DISK_REFUSED, FAILED, STOPPED, Output
 from headrace.wire.errors import ConfigError, DataError, DiskError, HeadraceError
-from headrace.wire.host.disk_fault import disk_fault
+from headrace.wire.host.disk_fault import disk_fault, free_bytes
 
 RunDir = Annotated[Path | None, typer.Option("--run-dir", help="The run directory.")]
 AcceptChangedCode = Annotated[
@@ -40,7 +41,9 @@ def reported_errors(
         output.complain(str(error))
         raise typer.Exit(FAILED) from None
     except OSError as error:
-        fault = disk_fault(error, place or Path())
+        # Of an error without a path: the fullest of the disks that a command writes to.
+        places = (place or Path(), Path(tempfile.gettempdir()))
+        fault = disk_fault(error, min(places, key=lambda one: free_bytes(one) or 0))
         if fault is None:
             raise
         output.complain(str(fault))

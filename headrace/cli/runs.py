@@ -1,7 +1,9 @@
 """The verbs `runs list` and `runs compare`."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
+from csv import DictWriter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,27 +14,16 @@ from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.config import difference_table
-from headrace.config.diff import differences
+from headrace.config.diff import differences, flatten
 from headrace.config.toml import kept_tables
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
-from headrace.inspect.screen import show_table
+from headrace.inspect.screen import SHOWN, show_table
 from headrace.inspect.waits import duration
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import eval_in_words
 
 runs = typer.Typer(no_args_is_help=True, help="Lists and compares run directories.")
-
-_LAST = (
-    ("reward", "reward_mean", ".3f"),
-    ("loss", "loss", ".4f"),
-    ("KL", "kl", ".4f"),
-    ("entropy", "entropy", ".3f"),
-    ("tokens a completion", "completion_length_mean", ".1f"),
-    ("staleness", "staleness_mean", ".2f"),
-    ("seconds a step", "seconds", ".2f"),
-    ("trained tokens a second", "trained_tokens_per_second", ",.0f"),
-)
 
 
 @runs.command("list")
@@ -55,6 +46,7 @@ def compare(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN_DIR...", help="Two or more run directories.", show_default=False)
     ],
+    csv: Annotated[bool, typer.Option("--csv", help="All numbers as CSV, a line a run.")] = False,
     json: Json = False,
 ) -> None:
     """Compares what runs came to (means of the last ten steps), and the keys in which their configs differ."""
@@ -62,6 +54,12 @@ def compare(
         if len(run_dirs) < 2:
             raise ConfigError("give two run directories or more")
         found = [facts_of(run_dir) for run_dir in run_dirs]
+        if csv:
+            rows = [dict(flatten(asdict(one))) for one in found]
+            table = DictWriter(sys.stdout, dict.fromkeys(key for row in rows for key in row))
+            table.writeheader()
+            table.writerows(rows)
+            return
         totals = [totals_of(run_dir) for run_dir in run_dirs]
         differ = differences([kept_tables(run_dir) for run_dir in run_dirs])
         if output.json:
@@ -119,7 +117,7 @@ def _compared(found: Sequence[RunFacts], totals: Sequence[EventTotals]) -> Table
     ]
     for title, cell in rows:
         table.add_row(title, *(cell(one) for one in found))
-    for title, key, form in _LAST:
+    for key, (title, form) in SHOWN.items():
         if any(key in one.last for one in found):
             table.add_row(title, *(format(one.last[key], form) if key in one.last else "-" for one in found))
     table.add_row("groups dropped", *(str(sum(total.groups_dropped.values())) for total in totals))

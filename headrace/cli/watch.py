@@ -10,16 +10,14 @@ from rich.live import Live
 
 from headrace.cli.common import json_line
 from headrace.inspect.screen import draw, eval_line, step_line
-from headrace.inspect.status import RunLook, view_of
+from headrace.inspect.status import RunLook, ended_in_words, view_of
 from headrace.inspect.terminal import wrapping
 from headrace.run.execute import FAILED, FINISHED, Output
 from headrace.wire.errors import TransientError, WaitTimeoutError
-from headrace.wire.rundir.metrics import MFU, TRAINED
 
 _SILENCE_S = 60.0
 """The watch fails if the orchestrator does not answer for so long."""
 _ENDS = {"finished": FINISHED, "failed": FAILED}
-_SHOWN = ("reward_mean", "loss", "staleness_mean", "seconds", TRAINED, MFU)
 
 
 def watch(look: Callable[[], RunLook], output: Output, *, every_s: float) -> int:
@@ -64,18 +62,18 @@ def _show(shown: RunLook, live: Live | None, output: Output) -> None:
 
 
 def _drawing(shown: RunLook) -> RenderableType:
-    return draw(view_of(shown), shown.evals, shown.step_s) if shown.orchestrator else line_of(shown, time.time())
+    return draw(view_of(shown), shown.evals) if shown.orchestrator else line_of(shown, time.time())
 
 
 def line_of(shown: RunLook, now: float) -> str:
     """Formats the status in one line: the step, its metrics, and every party that waits."""
     status = shown.orchestrator
-    numbers = {"step": shown.steps, **{key: shown.metrics.get(key) for key in _SHOWN}}
-    parts = [time.strftime("%H:%M:%S", time.localtime(now)), step_line(numbers, status)]
+    line = step_line({**shown.metrics, "step": shown.steps}, status)
+    parts = [time.strftime("%H:%M:%S", time.localtime(now)), line]
     parts += [eval_line(row) for row in shown.evals[-1:]]
     if status is None:
         alive = shown.supervisor is not None
         missing = shown.refused or "the orchestrator does not answer yet"
-        return "  ".join([*parts, shown.preparing or (missing if alive else "not running")])
+        return "  ".join([*parts, shown.preparing or (missing if alive else ended_in_words(shown.run_dir))])
     waits = [f"{one.who} {one.in_words(status.now)}" for one in shown.waits if one.waits_for]
     return "  ".join([*parts, status.state, *waits])

@@ -8,6 +8,7 @@ from headrace.config.tables import RunTables
 from headrace.services.orchestrator.settings import EvalTable
 from headrace.services.reward.settings import ScorerTable
 from headrace.services.trainer.config.discriminator import reference_texts
+from headrace.wire.config.nearest import unknown
 
 _DISCRIMINATOR = "discriminator"
 _MODELS = (_DISCRIMINATOR, "reward_model")
@@ -147,14 +148,14 @@ def eval_problem(config: RunTables) -> str | None:
     tasks = config.reward.tasks
     for one in config.eval:
         if one.task and one.task not in tasks:
-            return f"eval.task = {one.task!r} is none of [reward.tasks]: {', '.join(tasks) or 'there are none'}"
+            return f"eval.task {unknown(one.task, tasks, '[reward.tasks]: ')}"
         if one.columns is not None and not one.has_own_rows:
             return "eval.columns is for a set with prompts of its own: give path or split, or set data.columns"
         scorers = tasks[one.task].scorers if one.task else _all_scorers(config)
         names = list(dict.fromkeys(scorer.component for scorer in scorers))
         wanted = one.component
         if wanted and not any(wanted == name or wanted.startswith(f"{name}.") for name in names):
-            return f"eval.component = {wanted!r} is none of the scorers: {', '.join(names)}"
+            return f"eval.component {unknown(wanted, names, 'the scorers: ')}"
     return None
 
 

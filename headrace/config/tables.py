@@ -56,9 +56,9 @@ class MakeTable(Table):
     characters: str = "0123456789+="
     """For the kind `characters`: every character of prompts and completions."""
     text: Path = Path()
-    """For the kind `text`: a text file, or JSONL with `columns`."""
+    """For the kind `text`: a text file, or a data file as [data] reads."""
     columns: tuple[str, ...] = ()
-    """Columns of a JSONL file to learn from; empty = each line is text."""
+    """Columns of a data file to learn from; empty = all that hold text."""
     vocab_size: int = Field(1024, ge=300)
     """For the kind `text`: tokens of the vocabulary."""
     chat_template: str = ""

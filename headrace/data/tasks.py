@@ -39,9 +39,11 @@ class TaskRow:
 
     @property
     def text(self) -> str:
-        """For people: the prompt where it is a text, else the whole task."""
+        """For people: the prompt, or of its messages the user's last one, where it is a text; else the whole task."""
         prompt = self.values.get("prompt")
-        return prompt if isinstance(prompt, str) else json.dumps(dict(self.values))[:_TEXT]
+        messages = [one for one in prompt if isinstance(one, dict)] if isinstance(prompt, list) else []
+        asked = [prompt, *(one.get("content") for one in messages if one.get("role") == "user")][-1]
+        return asked if isinstance(asked, str) else json.dumps(dict(self.values))[:_TEXT]
 
 
 def prepare_tasks(

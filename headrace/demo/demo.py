@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from headrace.config.resolve import CUDA_HEAD_DIM, Resolved, resolve
@@ -11,7 +13,7 @@ from headrace.config.run_dir import absent_folders, check_fresh, make_private, t
 from headrace.demo.arithmetic import CHARACTERS, Sum, exercises
 from headrace.doctor.placement import check_any
 from headrace.doctor.sizes import model_parameters
-from headrace.inspect.pace import PACE_STEPS, in_time, step_seconds
+from headrace.inspect.waits import in_time
 from headrace.model.tiny_models import END, Shape, character_tokenizer, write_model
 from headrace.run.child import run_child
 from headrace.services.trainer.config.stage import StageSettings
@@ -25,6 +27,8 @@ from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import last_steps
 
 HELD_OUT = 256
+_PACE_STEPS = 21
+"""Steps whose median time is that of a step."""
 _SFT_S = 600.0
 _MADE = frozenset({"run.toml", "prompts.jsonl", "held_out.jsonl", "base", "sft", "model"})
 """Entries that a demo may leave in its folder, also when it is killed."""
@@ -211,7 +215,7 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str],
     words, what = ("headrace.services.trainer", "--stage", "sft"), "the supervised stage"
 
     def tell() -> str:
-        said = sft_progress(last_steps(stage, PACE_STEPS), config.sft.steps)
+        said = sft_progress(last_steps(stage, _PACE_STEPS), config.sft.steps)
         lock.record(doing=f"{what}, {said}")
         return said
 
@@ -225,8 +229,11 @@ def sft_progress(rows: Sequence[Record], most: int) -> str:
     """How far the supervised stage is, of its newest steps: `step 120 of at most 400, loss 0.83, about 40 s left`."""
     if not rows:
         return "its libraries are imported"
-    step, loss, step_s = number_of(rows[-1]["step"]) or 0, number_of(rows[-1].get("loss")), step_seconds(rows)
+    step, loss = number_of(rows[-1]["step"]) or 0, number_of(rows[-1].get("loss"))
+    ends = [end for row in rows if (end := number_of(row.get("t"))) is not None]
     said = [f"step {step:.0f} of at most {most}"]
     said += [f"loss {loss:.2f}"] if loss is not None else []
-    said += [f"at most {in_time(step_s * (most - step))} left"] if step_s is not None else []
+    if len(ends) > 1:
+        step_s = statistics.median(late - early for early, late in pairwise(ends))
+        said.append(f"at most {in_time(step_s * (most - step))} left")
     return ", ".join(said)

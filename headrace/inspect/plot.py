@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.inspect.screen import SHOWN
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import sets_of
 from headrace.wire.rundir.jsonl import number_of
+from headrace.wire.telemetry.metric_table import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,35 +35,31 @@ _STYLE: dict[str, object] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Panel:
     """One set of axes."""
 
-    title: str
-    key: str
-    """Key in `metrics.jsonl`, or in `evals.jsonl`."""
-    percent: bool = False
+    metric: str
     is_eval: bool = False
+    set: str = ""
+    """Of evaluations: the set."""
 
-    def of_set(self, name: str) -> "Panel":
-        """The same for one evaluation set."""
-        return replace(self, title=f"{self.title}, {name}", key=f"{name}/{self.key}") if name else self
+    @property
+    def title(self) -> str:
+        """Its name with its unit, if that is not told by the name or the axis."""
+        name, unit = SHOWN[self.metric][0], METRICS[self.metric].unit
+        shown = [f"held-out {name}" if self.is_eval else name, "" if unit in (name, "share") else unit, self.set]
+        return ", ".join(filter(None, shown))
+
+    @property
+    def key(self) -> str:
+        """Key in `metrics.jsonl`, or in `evals.jsonl`."""
+        return f"{self.set}/{self.metric}" if self.set else self.metric
 
 
-PANELS = (
-    Panel(title="reward", key="reward_mean"),
-    Panel(title="held-out accuracy", key="accuracy", percent=True, is_eval=True),
-    Panel(title="held-out reward", key="reward_mean", is_eval=True),
-    Panel(title="loss", key="loss"),
-    Panel(title="held-out loss", key="loss", is_eval=True),
-    Panel(title="accuracy in training", key="accuracy", percent=True),
-    Panel(title="reward margin", key="reward_margin"),
-    Panel(title="KL to the sampling policy", key="policy_kl"),
-    Panel(title="entropy, nats a token", key="entropy"),
-    Panel(title="tokens a completion", key="completion_length_mean"),
-    Panel(title="staleness, versions", key="staleness_mean"),
-    Panel(title="seconds a step", key="seconds"),
-)
+_STEPS = ("reward_margin", "policy_kl", "entropy", "completion_length_mean", "staleness_mean", "seconds")
+_EVALS = tuple(Panel(metric, is_eval=True) for metric in ("accuracy", "reward_mean", "loss"))
+PANELS = (Panel("reward_mean"), *_EVALS, Panel("loss"), Panel("accuracy"), *map(Panel, _STEPS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +85,9 @@ class Curve:
 def choose_panels(runs: Sequence[RunRows]) -> list[tuple[Panel, list[Curve]]]:
     """Panels that any run has numbers for, with one curve per such run. Pure."""
     sets = dict.fromkeys(name for run in runs for row in run.evals for name in sets_of(dict.fromkeys(row))) or ("",)
-    panels = [one for panel in PANELS for one in ([panel.of_set(name) for name in sets] if panel.is_eval else [panel])]
+    panels = [
+        one for panel in PANELS for one in ([replace(panel, set=name) for name in sets] if panel.is_eval else [panel])
+    ]
     found = [(panel, [curve for run in runs if (curve := _curve(panel, run)) is not None]) for panel in panels]
     return [(panel, curves) for panel, curves in found if curves]
 
@@ -142,5 +142,5 @@ def _label(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel.title)
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    if panel.percent:
+    if METRICS[panel.metric].unit == "share":
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))

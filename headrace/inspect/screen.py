@@ -12,22 +12,15 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from headrace.inspect.pace import PACE_STEPS, in_time, step_seconds
 from headrace.inspect.results import StepTail
 from headrace.inspect.terminal import SafeConsole, wrapping
-from headrace.inspect.waits import (
-    Party,
-    episode_waits,
-    parties,
-    refusals_in_words,
-)
+from headrace.inspect.waits import Party, episode_waits, in_time, parties, refusals_in_words
 from headrace.supervisor.process_monitor import MonitorState
 from headrace.supervisor.supervisor import View
-from headrace.wire.api.model import Metrics
 from headrace.wire.api.status import OperatorStatus, RunStatus
 from headrace.wire.rundir.evals import eval_in_words, evals_of, headline, sets_of
 from headrace.wire.rundir.jsonl import number_of
-from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED, last_steps
+from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
 from headrace.wire.telemetry.reward_components import component_means
 
 _WIDEST = 1000
@@ -102,8 +95,7 @@ class LiveTable:
 
     def show(self, view: View) -> None:
         """Draws the view."""
-        step_s = step_seconds(last_steps(self._run_dir, PACE_STEPS))
-        self._live.update(draw(view, evals_of(self._run_dir), step_s), refresh=True)
+        self._live.update(draw(view, evals_of(self._run_dir)), refresh=True)
 
     def close(self) -> None:
         """Stops drawing; the last table stays on the screen."""
@@ -114,18 +106,26 @@ Screen = Lines | LiveTable
 """Shows views of a run until it is closed."""
 
 _GAP = "logprob_gap_max"
-_STEP_PARTS = (
-    ("reward", "reward_mean", ".3f"),
-    ("loss", "loss", ".4f"),
-    ("accuracy", "accuracy", ".1%"),
-    ("reward margin", "reward_margin", ".3f"),
-    ("staleness", "staleness_mean", ".2f"),
-    ("waited for batch", "wait_batch_share", ".0%"),
-    ("logprob gap", _GAP, ".1e"),
-    ("seconds", "seconds", ".2f"),
-    ("trained tokens/s", TRAINED, ",.0f"),
-    ("MFU", MFU, ".1%"),
-)
+SHOWN = {
+    "reward_mean": ("reward", ".3f"),
+    "loss": ("loss", ".4f"),
+    "accuracy": ("accuracy", ".1%"),
+    "reward_margin": ("reward margin", ".3f"),
+    "kl": ("KL", ".4f"),
+    "policy_kl": ("KL to the sampling policy", ".4f"),
+    "entropy": ("entropy", ".3f"),
+    "completion_length_mean": ("length", ".1f"),
+    "staleness_mean": ("staleness", ".2f"),
+    "wait_batch_share": ("waited for batch", ".0%"),
+    _GAP: ("logprob gap", ".1e"),
+    "seconds": ("seconds", ".2f"),
+    TRAINED: ("trained tokens/s", ",.0f"),
+    GENERATED: ("generated tokens/s", ",.0f"),
+    MFU: ("MFU", ".1%"),
+}
+"""Number of a step -> what a terminal and a plot call it, and its format."""
+_LONG = ("kl", "policy_kl", "entropy", "completion_length_mean", GENERATED)
+"""Not in the line of a step."""
 _MOST_COMPONENTS = 3
 _OLD_SHARE, _NO_ANSWERS = 0.05, 0.5
 """Less is not worth a word."""
@@ -135,8 +135,8 @@ def step_line(row: Mapping[str, JsonValue], status: RunStatus | None = None) -> 
     """Formats the metrics of one step as a line; `status`: of its run, which knows how many steps there are."""
     parts = [f"step {row['step']}" + (f"/{status.max_steps}" if status else "")]
     numbers = {key: number for key, value in row.items() if (number := number_of(value)) is not None}
-    for name, key, form in _STEP_PARTS:
-        parts += [f"{name} {text}"] if (text := _shown(numbers, key, form)) else []
+    for key in (one for one in SHOWN if one not in _LONG):
+        parts += _shown(numbers, key)
         parts += _components(numbers) if key == "reward_mean" else []
     if numbers.get("stale_tokens_share", 0.0) > _OLD_SHARE:
         parts.append(f"{numbers['stale_tokens_share']:.0%} of the tokens too old to be trained")
@@ -153,11 +153,13 @@ def _components(numbers: Mapping[str, float]) -> list[str]:
     return [f"{name} {value:.3f}" for name, value in islice(means.items(), _MOST_COMPONENTS)] if len(means) > 1 else []
 
 
-def _shown(numbers: Mapping[str, float], key: str, form: str) -> str:
-    """A number of a step; empty if the step has none."""
-    if key == _GAP and numbers.get("logprob_gap_tokens") == 0:
-        return "not compared" + (f" (canary {numbers['canary_gap']:.1e})" if "canary_gap" in numbers else "")
-    return format(numbers[key], form) if key in numbers else ""
+def _shown(numbers: Mapping[str, float], *keys: str) -> list[str]:
+    """Those of these numbers that a step has, by name."""
+    found = {key: format(numbers[key], SHOWN[key][1]) for key in keys if key in numbers}
+    if _GAP in keys and numbers.get("logprob_gap_tokens") == 0:
+        canary = f" (canary {numbers['canary_gap']:.1e})" if "canary_gap" in numbers else ""
+        found[_GAP] = f"not compared{canary}"
+    return [f"{SHOWN[key][0]} {text}" for key, text in found.items()]
 
 
 def eval_line(row: Mapping[str, JsonValue]) -> str:
@@ -190,25 +192,22 @@ def _set_in_words(row: Mapping[str, JsonValue]) -> tuple[str, str]:
     return ", ".join(parts), f"{row.get('prompts', 0)} prompts{missing}{abstained}{short}"
 
 
-def time_left(status: RunStatus, step_s: float | None) -> str:
+def time_left(status: RunStatus) -> str:
     """`, about 4 min left`; empty if that is not known, or the run has ended."""
-    if step_s is None or status.state != "running" or status.step >= status.max_steps:
+    if (step_s := status.step_seconds) is None or status.state != "running" or status.step >= status.max_steps:
         return ""
     return f", about {in_time(step_s * (status.max_steps - status.step))} left"
 
 
-def draw(view: View, evals: Sequence[Mapping[str, JsonValue]], step_s: float | None = None) -> RenderableType:
-    """Draws the run as a table: numbers first, then what every service does or waits for, then notices.
-
-    `step_s`: seconds that a step takes, if that is known.
-    """
+def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType:
+    """Draws the run as a table: numbers first, then what every service does or waits for, then notices."""
     status = view.status
     metrics = status.trainer.metrics if status else {}
     now = status.now if status else time.time()
     held_out = headline(evals)
     ends = [eval_in_words(held_out.title, one) for one in (*held_out.known[:1], *held_out.known[-1:])] or ["-"]
     head = (
-        f"step {status.step}/{status.max_steps}{time_left(status, step_s)}" if status else "step 0/?",
+        f"step {status.step}/{status.max_steps}{time_left(status)}" if status else "step 0/?",
         "  ".join([f"reward {_number(metrics.get('reward_mean'), '.3f')}", *_components(metrics)]),
         f"held-out {held_out.title} {' -> '.join(ends)}",
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
@@ -222,11 +221,11 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]], step_s: float | N
     lines = parties(status, view.services)
     has_ended = all(line.process == MonitorState.ENDED for line in lines)
     said = [*(_in_force(status) if status else ()), *view.notices[-3:]]
-    texts = [Text(status.bottleneck.text, style="bold")] if status and status.bottleneck.text else []
+    texts = [Text("  ".join(speed))] if (speed := _shown(metrics, TRAINED, GENERATED, MFU)) else []
+    texts += [Text(status.bottleneck.text, style="bold")] if status and status.bottleneck.text else []
     return Group(
         Text("  ".join(head)),
         dials,
-        *_speed(metrics),
         *texts,
         *([] if has_ended else [_table(lines, now)]),
         *(Text(line, style="dim") for line in (episode_waits(status, now) if status else ())),
@@ -239,20 +238,6 @@ def _in_force(status: RunStatus) -> Iterator[str]:
     yield from _operator(status.operator)
     yield from refusals_in_words(status)
     yield from (f"{one.id}: {note}" for one in status.environments for note in one.notes)
-
-
-def _speed(metrics: Metrics) -> list[Text]:
-    """Throughput of the last step in one line; empty before the first."""
-    parts = [
-        f"{name} {metrics[key]:{form}}{unit}"
-        for name, key, form, unit in (
-            ("trained", TRAINED, ",.0f", " tokens/s"),
-            ("generated", GENERATED, ",.0f", " tokens/s"),
-            ("MFU", MFU, ".1%", ""),
-        )
-        if key in metrics
-    ]
-    return [Text("  ".join(parts))] if parts else []
 
 
 def show_table(console: Console, table: RenderableType) -> None:

@@ -1,5 +1,6 @@
 """Current status of a run: from the orchestrator of a live one, from the files of an ended one."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -7,10 +8,18 @@ from pathlib import Path
 from pydantic import JsonValue
 from rich.console import Console
 
-from headrace.inspect.pace import PACE_STEPS, step_seconds
+from headrace.inspect.runs.facts import run_state
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
-from headrace.operate.client import AccessRefusedError, OrchestratorClient, check_run_dir, find_client, read_token_file
+from headrace.operate.client import (
+    AccessRefusedError,
+    OrchestratorClient,
+    StartingError,
+    check_run_dir,
+    find_client,
+    http_port,
+    read_token_file,
+)
 from headrace.operate.scale import the_live_run
 from headrace.supervisor.lock import in_preparation, supervisor_pid
 from headrace.supervisor.supervisor import View
@@ -49,8 +58,6 @@ class RunLook:
     metrics: Record
     """Numbers of the last step."""
     evals: Sequence[Record]
-    step_s: float | None = None
-    """Seconds that a step takes, from the files; None if that is not known."""
     receipt: Receipt | None = None
     """The newest of the run directory; None behind a URL."""
     refused: str = ""
@@ -95,11 +102,10 @@ def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
         path.stem: found for path in sorted(RunPaths(run_dir).processes.glob("*.json")) if (found := read_object(path))
     }
     services.pop("supervisor", None)
-    port = services.get("orchestrator", {}).get("http_port")
-    rows = last_steps(run_dir, PACE_STEPS)
+    rows = last_steps(run_dir, 1)
     status, refused = None, ""
-    if pid and isinstance(port, int) and port:
-        status, refused = _ask(port, run_dir, token_file)
+    with contextlib.suppress(StartingError):
+        status, refused = _ask(http_port(run_dir), run_dir, token_file) if pid else (None, "")
     return RunLook(
         run_dir=str(run_dir),
         supervisor=pid,
@@ -109,7 +115,6 @@ def look(run_dir: Path, token_file: Path | None = None) -> RunLook:
         steps=int(number_of(rows[-1]["step"]) or 0) if rows else 0,
         metrics=rows[-1] if rows else {},
         evals=evals_of(run_dir),
-        step_s=step_seconds(rows),
         receipt=last_receipt(run_dir),
         refused=refused,
     )
@@ -151,12 +156,12 @@ def _status(client: OrchestratorClient) -> RunStatus:
 def show_status(shown: RunLook, console: Console) -> None:
     """Prints the status for the user."""
     if shown.orchestrator:
-        show_table(console, draw(view_of(shown), shown.evals, shown.step_s))
+        show_table(console, draw(view_of(shown), shown.evals))
         _show_receipt(shown.receipt, console)
         return
     doing = "running" if shown.steps and "trainer" in shown.services else "starting"
     doing = shown.preparing or doing
-    state = f"{doing} (pid {shown.supervisor})" if shown.supervisor else _not_running(shown.run_dir)
+    state = f"{doing} (pid {shown.supervisor})" if shown.supervisor else ended_in_words(shown.run_dir)
     console.print(f"{shown.run_dir}: {state}, {shown.steps} steps done", markup=False)
     for one in unreachable(Path(shown.run_dir)) if shown.supervisor else ():
         console.print(f"{one.who} cannot reach the {one.peer} at {one.address}: {one.error}", markup=False)
@@ -170,10 +175,12 @@ def _show_receipt(receipt: Receipt | None, console: Console) -> None:
         console.print(f"receipt of step {receipt.line.step}: {receipt.value}", markup=False)
 
 
-def _not_running(run_dir: str) -> str:
+def ended_in_words(run_dir: str) -> str:
     """Text for a run without a supervisor: under Compose or Kubernetes only the orchestrator reports its state."""
     host = read_object(RunPaths(Path(run_dir)).settings("orchestrator")).get("host", "127.0.0.1")
-    return "not running" if host in _LOOPBACK else "no supervisor here; a run of containers is asked by --url"
+    return (
+        run_state(Path(run_dir)) if host in _LOOPBACK else "no supervisor here; ask containers by --url"
+    )
 
 
 def view_of(shown: RunLook) -> View:

@@ -55,6 +55,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
+def in_time(seconds: float) -> str:
+    """Formats the time that is left, in minutes from 90 s on."""
+    return f"{seconds / 60:.0f} min" if 90 <= seconds < 300 else duration(seconds)
+
+
 def parties(status: RunStatus | None, processes: Mapping[str, str]) -> list[Party]:
     """One party for each process and each replica; `processes` is empty for a run without a supervisor here."""
     replicas = {one.id: one for one in status.replicas} if status else {}

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from headrace.config.resolve import DATA_SUFFIXES
+from headrace.data.rows import DataRow, read_rows
+from headrace.wire.config.nearest import unknown
 from headrace.wire.errors import ConfigError, DataError
 
 PAD, END = "<pad>", "<end>"
@@ -78,7 +81,7 @@ def write_model(folder: Path, tokenizer: Tokenizer, shape: Shape, *, seed: int, 
 
 
 def make_text_model(source: Path, columns: tuple[str, ...], out: Path, *, vocab_size: int, seed: int) -> None:
-    """A model whose BPE tokenizer is learned from a text file, or from columns of a JSONL file.
+    """A model whose BPE tokenizer is learned from a text file, or from columns of a data file.
 
     Raises DataError, and ConfigError for an `out` that cannot be made, or is there and no empty folder.
     """
@@ -106,24 +109,21 @@ def _check_free(out: Path) -> None:
 
 
 def read_texts(source: Path, columns: tuple[str, ...]) -> list[str]:
-    """Lines of a text file, or columns of a JSONL file. Raises DataError naming file and line."""
-    return list(_texts(source, columns))
-
-
-def _texts(source: Path, columns: tuple[str, ...]) -> Iterator[str]:
-    try:
-        lines = source.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source}: cannot be read: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not columns:
-            yield line
-            continue
+    """Columns of a data file (none named: those that hold text), or the lines of a text file. Raises DataError."""
+    if not source.name.endswith(DATA_SUFFIXES):
         try:
-            row = json.loads(line)
-            yield from (str(row[column]) for column in columns)
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{source}:{number}: no row with the columns {', '.join(columns)}: {error!r}") from None
+            return source.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{source}: cannot be read: {error}") from None
+    return [text for row in read_rows(str(source), subset="", split="") for text in _texts(row, columns)]
+
+
+def _texts(row: DataRow | DataError, columns: tuple[str, ...]) -> list[str]:
+    if isinstance(row, DataError):
+        raise row
+    if missing := [name for name in columns if name not in row.values]:
+        raise DataError(f"{row.place}: {unknown(missing[0], row.values)}, its columns")
+    return [str(row.values[name]) for name in columns] or [one for one in row.values.values() if isinstance(one, str)]
 
 
 def _config(vocab_size: int, shape: Shape) -> dict[str, object]:

@@ -1,7 +1,5 @@
 """Client of the orchestrator's HTTP API for the command line: of a run on this machine, or behind a URL."""
 
-import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import token_of
 from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of
 from headrace.wire.errors import ConfigError, TransientError
-from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.host.regular_file import read_object
 from headrace.wire.peers.urls import is_internal
 from headrace.wire.rundir.layout import RunPaths
 
@@ -138,9 +136,11 @@ def check_run_dir(run_dir: Path) -> None:
 
 def http_port(run_dir: Path) -> int:
     """The port of a live run's orchestrator. Raises StartingError while it is just starting."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if port := int(json.loads(read_regular_text(RunPaths(run_dir).process("orchestrator")))["http_port"]):
-            return port
+    found = read_object(RunPaths(run_dir).process("orchestrator"))
+    pid, port = found.get("pid"), found.get("http_port")
+    # A killed life leaves its file behind.
+    if isinstance(pid, int) and isinstance(port, int) and port and Path("/proc", str(pid)).exists():
+        return port
     doing = in_preparation(run_dir) or "just starting"
     raise StartingError(f"the run in {run_dir} is {doing}; try again in a moment")
 

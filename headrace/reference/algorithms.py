@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headrace.services.trainer.algorithms.recipes import find_recipe, recipes
 from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 from headrace.services.trainer.config.algorithm import AlgorithmTable
-from headrace.wire.config.nearest import nearest_first
+from headrace.wire.config.nearest import unknown
 from headrace.wire.errors import ConfigError
 
 _ALWAYS = ("advantage", "policy_loss", "aggregation", "anchor")
@@ -42,7 +42,7 @@ class Description:
 def describe(name: str = "") -> list[Description]:
     """All algorithms by name, or one; raises ConfigError for a name that is none."""
     if name and name not in recipes():
-        raise ConfigError(f"algorithm {name!r} is not one of {', '.join(nearest_first(name, recipes()))}")
+        raise ConfigError(f"algorithm {unknown(name, recipes())}")
     return [_describe(each) for each in ([name] if name else recipes())]
 
 

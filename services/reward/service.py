@@ -129,9 +129,6 @@ class RewardServicer(reward_pb2_grpc.RewardServiceServicer):
             versions=versions,
         )
 
-    async def ListScorers(self, request: pb.ListScorersRequest, context: object) -> pb.ListScorersResponse:  # noqa: D102
-        return pb.ListScorersResponse(names=self._scorer.rubrics.names)
-
 
 def _seen(scores: tuple[Score, ...]) -> dict[str, float]:
     """Counts and mean of a group's scores, for its trace."""

@@ -23,9 +23,8 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
     Serves from process start; `ledger` is set after registration.
     """
 
-    def __init__(self, publisher: Publisher, waiting_for: Callable[[], str]) -> None:
+    def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        self._waiting_for = waiting_for
         self.ledger: JournaledLedger | None = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -73,12 +72,6 @@ class TrainerServicer(trainer_pb2_grpc.TrainerServiceServicer):
         found = await ask(request.version, request.format)
         return pb.GetChecksumsResponse(
             checksums=[common_pb2.TensorChecksum(name=name, value=value) for name, value in found.items()]
-        )
-
-    async def GetTrainer(self, request: pb.GetTrainerRequest, context: object) -> pb.GetTrainerResponse:  # noqa: D102
-        ledger = self._ledger()
-        return pb.GetTrainerResponse(
-            incarnation=ledger.incarnation, version=ledger.version, waiting_for=self._waiting_for()
         )
 
     def _ledger(self) -> JournaledLedger:

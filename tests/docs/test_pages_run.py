@@ -14,6 +14,8 @@ from tests.docs.pages import ROOT, Block, blocks
 FIRST = ("docs/quickstart.md", "docs/running.md")
 """In this order in one folder: the others look at the run that the first makes. The rest stand by themselves."""
 _STEPS = "4"
+_MADE = "headrace demo --run-dir runs/demo\n"
+"""What `make demo` does, which installs too."""
 _PAGE_S = 900
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1000)]
 
@@ -30,14 +32,14 @@ def readers_folder(folder: Path) -> Path:
     return folder
 
 
-def run_page(page: list[Block], folder: Path) -> None:
+def run_page(page: list[Block], folder: Path, before: str = "") -> None:
     """All blocks of a page as one script; skips a page of kubectl where there is none."""
     text = "\n".join(block.text for block in page)
     if "kubectl" in text and shutil.which("kubectl") is None:
         assert os.environ.get("HEADRACE_REQUIRE_DOCKER") != "1", "kubectl is missing"
         pytest.skip("needs kubectl 1.24 or newer on PATH")
     script = folder / ".page.sh"
-    script.write_text("set -euxo pipefail\n" + text)
+    script.write_text("set -euxo pipefail\n" + before + text)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -66,7 +68,7 @@ def first_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", FIRST)
 def test_the_first_pages_run_one_after_the_other(name: str, first_folder: Path) -> None:
-    run_page(pages()[name], first_folder)
+    run_page(pages()[name], first_folder, _MADE if name == FIRST[0] else "")
 
 
 @pytest.mark.parametrize("name", [name for name in pages() if name not in FIRST])

@@ -179,11 +179,12 @@ def test_an_ended_run_is_listed_compared_and_drawn(ended: TinyRun, tmp_path: Pat
     assert (row["name"], row["state"], row["steps"]) == ("run", "finished", STEPS)
     both = result("runs", "compare", str(ended.run_dir), str(ended.run_dir))
     assert both["config"] == [] and both["runs"][0]["groups_dropped"] == both["runs"][1]["groups_dropped"]
+    assert said("runs", "compare", "--csv", str(ended.run_dir), str(ended.run_dir)).count("\nrun,") == 2
     assert "the configs are the same" in said("runs", "compare", str(ended.run_dir), str(ended.run_dir))
     assert result("config", "diff", str(ended.folder / "run.toml"), str(ended.run_dir))["equal"]
     files = result("plot", str(ended.run_dir), "--out", str(tmp_path / "curves"))["files"]
     assert [Path(file).suffix for file in files] == [".png", ".svg"] and all(Path(file).is_file() for file in files)
-    assert said("watch", str(ended.run_dir)).endswith("not running\n")
+    assert said("watch", str(ended.run_dir)).endswith("finished\n")
 
 
 def test_the_dashboard_of_an_ended_run_is_served_until_ctrl_c(ended: TinyRun) -> None:

@@ -1,4 +1,4 @@
-"""The status of a run: `/api/status`, `/api/replicas` and `/api/evals`."""
+"""The status of a run: `/api/status`."""
 
 from collections.abc import Mapping
 

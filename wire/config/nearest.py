@@ -16,9 +16,10 @@ def nearest(word: str, names: Iterable[str], count: int = 3) -> list[str]:
     return [name for likeness, name in found if likeness >= least][:count]
 
 
-def nearest_first(word: str, names: Iterable[str]) -> Sequence[str]:
-    """All names, those most like `word` first."""
-    return sorted(names, key=lambda name: -_likeness(word, name))
+def unknown(word: str, names: Iterable[str], of: str = "") -> str:
+    """`'word' is not one of`, what they are, if need be, and all names, those most like `word` first."""
+    found = sorted(names, key=lambda name: -_likeness(word, name))
+    return f"{word!r} is not one of {of}{', '.join(found) or 'none'}"
 
 
 def one_of(names: Sequence[str]) -> str:

@@ -134,13 +134,17 @@ def _sentence(number: int, path: Path, needed: int | None) -> str:
     facts = []
     found = _look(path)
     if found is not None:
-        facts.append(f"{in_bytes(found.f_bavail * found.f_frsize)} free")
+        facts.append(f"{in_bytes(found.f_bavail * found.f_frsize)} free on {_mount(path)}")
         if found.f_files and not found.f_favail:
             facts.append("no inodes free")
     if needed is not None:
         facts.append(f"{in_bytes(needed)} needed")
     said = f" ({', '.join(facts)})" if facts else ""
     return f"{path}: {_SAID[number]}{said}; {_WAY_OUT[number]}"
+
+
+def _mount(path: Path) -> Path:
+    return next(one for one in (path.absolute(), *path.absolute().parents) if one.is_mount() or one == one.parent)
 
 
 def _look(place: Path) -> os.statvfs_result | None:

@@ -15,7 +15,7 @@ SPEED, TIME, MEMORY, BATCH = "Speed", "Time", "Memory", "Batch"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One key, or all keys of a family."""
+    """One key, or all keys that begin as one which ends in `*` does."""
 
     group: str
     unit: str
@@ -133,18 +133,13 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "peak_device_memory_reserved_bytes": Metric(MEMORY, "bytes", "The most that torch reserved on a GPU."),
         "peak_host_memory_bytes": Metric(MEMORY, "bytes", "The largest resident set of a trainer's process."),
-    }
-)
-FAMILIES: Mapping[str, Metric] = MappingProxyType(
-    {
-        "rewards/": Metric(
+        "rewards/*": Metric(
             REWARD,
             "",
             "A component, or one of a data source: mean, deviation, share of abstentions, its part in the reward.",
         ),
-        "phase_seconds_": Metric(TIME, "seconds", "A phase of the step."),
-        "mismatch_": Metric(MISMATCH, "", "Engine against trainer over all tokens, staleness included."),
-        "lag": Metric(MISMATCH, "", "The same for the tokens of one lag."),
+        "phase_seconds_*": Metric(TIME, "seconds", "A phase of the step."),
+        "mismatch_*": Metric(MISMATCH, "", "Engine against trainer over all tokens, staleness included."),
+        "lag*": Metric(MISMATCH, "", "The same for the tokens of one lag."),
     }
 )
-"""Beginning of a family's keys -> what they are."""

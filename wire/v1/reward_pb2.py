@@ -26,7 +26,7 @@ from headrace.wire.v1 import access_pb2 as wire_dot_v1_dot_access__pb2
 from headrace.wire.v1 import message_pb2 as wire_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14wire/v1/reward.proto\x12\x07wire.v1\x1a\x14wire/v1/access.proto\x1a\x15wire/v1/message.proto\"4\n\x0cScoreRequest\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.wire.v1.RolloutGroup\"\xb0\x01\n\rScoreResponse\x12\x1e\n\x06scores\x18\x01 \x03(\x0b\x32\x0e.wire.v1.Score\x12\x16\n\x0escorer_version\x18\x02 \x01(\t\x12\x36\n\x08versions\x18\x03 \x03(\x0b\x32$.wire.v1.ScoreResponse.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x14\n\x12ListScorersRequest\"$\n\x13ListScorersResponse\x12\r\n\x05names\x18\x01 \x03(\t2\xa2\x01\n\rRewardService\x12>\n\x05Score\x12\x15.wire.v1.ScoreRequest\x1a\x16.wire.v1.ScoreResponse\"\x06\xba\xe1\x18\x02\x05\x06\x12Q\n\x0bListScorers\x12\x1b.wire.v1.ListScorersRequest\x1a\x1c.wire.v1.ListScorersResponse\"\x07\xba\xe1\x18\x03\x05\x06\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14wire/v1/reward.proto\x12\x07wire.v1\x1a\x14wire/v1/access.proto\x1a\x15wire/v1/message.proto\"4\n\x0cScoreRequest\x12$\n\x05group\x18\x01 \x01(\x0b\x32\x15.wire.v1.RolloutGroup\"\xb0\x01\n\rScoreResponse\x12\x1e\n\x06scores\x18\x01 \x03(\x0b\x32\x0e.wire.v1.Score\x12\x16\n\x0escorer_version\x18\x02 \x01(\t\x12\x36\n\x08versions\x18\x03 \x03(\x0b\x32$.wire.v1.ScoreResponse.VersionsEntry\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32O\n\rRewardService\x12>\n\x05Score\x12\x15.wire.v1.ScoreRequest\x1a\x16.wire.v1.ScoreResponse\"\x06\xba\xe1\x18\x02\x05\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,18 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCORERESPONSE_VERSIONSENTRY']._serialized_options = b'8\001'
   _globals['_REWARDSERVICE'].methods_by_name['Score']._loaded_options = None
   _globals['_REWARDSERVICE'].methods_by_name['Score']._serialized_options = b'\272\341\030\002\005\006'
-  _globals['_REWARDSERVICE'].methods_by_name['ListScorers']._loaded_options = None
-  _globals['_REWARDSERVICE'].methods_by_name['ListScorers']._serialized_options = b'\272\341\030\003\005\006\007'
   _globals['_SCOREREQUEST']._serialized_start=78
   _globals['_SCOREREQUEST']._serialized_end=130
   _globals['_SCORERESPONSE']._serialized_start=133
   _globals['_SCORERESPONSE']._serialized_end=309
   _globals['_SCORERESPONSE_VERSIONSENTRY']._serialized_start=262
   _globals['_SCORERESPONSE_VERSIONSENTRY']._serialized_end=309
-  _globals['_LISTSCORERSREQUEST']._serialized_start=311
-  _globals['_LISTSCORERSREQUEST']._serialized_end=331
-  _globals['_LISTSCORERSRESPONSE']._serialized_start=333
-  _globals['_LISTSCORERSRESPONSE']._serialized_end=369
-  _globals['_REWARDSERVICE']._serialized_start=372
-  _globals['_REWARDSERVICE']._serialized_end=534
+  _globals['_REWARDSERVICE']._serialized_start=311
+  _globals['_REWARDSERVICE']._serialized_end=390
 # @@protoc_insertion_point(module_scope)

@@ -39,11 +39,6 @@ class RewardServiceStub:
                 request_serializer=wire_dot_v1_dot_reward__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_reward__pb2.ScoreResponse.FromString,
                 _registered_method=True)
-        self.ListScorers = channel.unary_unary(
-                '/wire.v1.RewardService/ListScorers',
-                request_serializer=wire_dot_v1_dot_reward__pb2.ListScorersRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_reward__pb2.ListScorersResponse.FromString,
-                _registered_method=True)
 
 
 class RewardServiceServicer:
@@ -56,12 +51,6 @@ class RewardServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListScorers(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_RewardServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -69,11 +58,6 @@ def add_RewardServiceServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=wire_dot_v1_dot_reward__pb2.ScoreRequest.FromString,
                     response_serializer=wire_dot_v1_dot_reward__pb2.ScoreResponse.SerializeToString,
-            ),
-            'ListScorers': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListScorers,
-                    request_deserializer=wire_dot_v1_dot_reward__pb2.ListScorersRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_reward__pb2.ListScorersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -103,33 +87,6 @@ class RewardService:
             '/wire.v1.RewardService/Score',
             wire_dot_v1_dot_reward__pb2.ScoreRequest.SerializeToString,
             wire_dot_v1_dot_reward__pb2.ScoreResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListScorers(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/wire.v1.RewardService/ListScorers',
-            wire_dot_v1_dot_reward__pb2.ListScorersRequest.SerializeToString,
-            wire_dot_v1_dot_reward__pb2.ListScorersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,14 +33,12 @@ class RewardServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RewardServiceAsyncStub: ...
     Score: _grpc.UnaryUnaryMultiCallable[_reward_pb2.ScoreRequest, _reward_pb2.ScoreResponse]
     """Scores one group. What cannot be scored abstains; a scorer that is down is UNAVAILABLE: never a zero."""
-    ListScorers: _grpc.UnaryUnaryMultiCallable[_reward_pb2.ListScorersRequest, _reward_pb2.ListScorersResponse]
 
 @_typing.type_check_only
 class RewardServiceAsyncStub(RewardServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Score: _aio.UnaryUnaryMultiCallable[_reward_pb2.ScoreRequest, _reward_pb2.ScoreResponse]  # type: ignore[assignment]
     """Scores one group. What cannot be scored abstains; a scorer that is down is UNAVAILABLE: never a zero."""
-    ListScorers: _aio.UnaryUnaryMultiCallable[_reward_pb2.ListScorersRequest, _reward_pb2.ListScorersResponse]  # type: ignore[assignment]
 
 class RewardServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -50,12 +48,5 @@ class RewardServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_reward_pb2.ScoreResponse, _abc.Awaitable[_reward_pb2.ScoreResponse]]:
         """Scores one group. What cannot be scored abstains; a scorer that is down is UNAVAILABLE: never a zero."""
-
-    @_abc_1.abstractmethod
-    def ListScorers(
-        self,
-        request: _reward_pb2.ListScorersRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_reward_pb2.ListScorersResponse, _abc.Awaitable[_reward_pb2.ListScorersResponse]]: ...
 
 def add_RewardServiceServicer_to_server(servicer: RewardServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

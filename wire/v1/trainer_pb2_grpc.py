@@ -64,11 +64,6 @@ class TrainerServiceStub:
                 request_serializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsResponse.FromString,
                 _registered_method=True)
-        self.GetTrainer = channel.unary_unary(
-                '/wire.v1.TrainerService/GetTrainer',
-                request_serializer=wire_dot_v1_dot_trainer__pb2.GetTrainerRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_trainer__pb2.GetTrainerResponse.FromString,
-                _registered_method=True)
 
 
 class TrainerServiceServicer:
@@ -117,12 +112,6 @@ class TrainerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetTrainer(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_TrainerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -155,11 +144,6 @@ def add_TrainerServiceServicer_to_server(servicer, server):
                     servicer.GetChecksums,
                     request_deserializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsRequest.FromString,
                     response_serializer=wire_dot_v1_dot_trainer__pb2.GetChecksumsResponse.SerializeToString,
-            ),
-            'GetTrainer': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetTrainer,
-                    request_deserializer=wire_dot_v1_dot_trainer__pb2.GetTrainerRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_trainer__pb2.GetTrainerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -324,33 +308,6 @@ class TrainerService:
             '/wire.v1.TrainerService/GetChecksums',
             wire_dot_v1_dot_trainer__pb2.GetChecksumsRequest.SerializeToString,
             wire_dot_v1_dot_trainer__pb2.GetChecksumsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetTrainer(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/wire.v1.TrainerService/GetTrainer',
-            wire_dot_v1_dot_trainer__pb2.GetTrainerRequest.SerializeToString,
-            wire_dot_v1_dot_trainer__pb2.GetTrainerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,7 +45,6 @@ class TrainerServiceStub:
     """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet."""
     GetChecksums: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.GetChecksumsRequest, _trainer_pb2.GetChecksumsResponse]
     """What an engine's own checksums of a held version must be."""
-    GetTrainer: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.GetTrainerRequest, _trainer_pb2.GetTrainerResponse]
 
 @_typing.type_check_only
 class TrainerServiceAsyncStub(TrainerServiceStub):
@@ -64,7 +63,6 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     """Writes the held snapshot of a version as a Hugging Face folder, if it is not there yet."""
     GetChecksums: _aio.UnaryUnaryMultiCallable[_trainer_pb2.GetChecksumsRequest, _trainer_pb2.GetChecksumsResponse]  # type: ignore[assignment]
     """What an engine's own checksums of a held version must be."""
-    GetTrainer: _aio.UnaryUnaryMultiCallable[_trainer_pb2.GetTrainerRequest, _trainer_pb2.GetTrainerResponse]  # type: ignore[assignment]
 
 class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -116,12 +114,5 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trainer_pb2.GetChecksumsResponse, _abc.Awaitable[_trainer_pb2.GetChecksumsResponse]]:
         """What an engine's own checksums of a held version must be."""
-
-    @_abc_1.abstractmethod
-    def GetTrainer(
-        self,
-        request: _trainer_pb2.GetTrainerRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_trainer_pb2.GetTrainerResponse, _abc.Awaitable[_trainer_pb2.GetTrainerResponse]]: ...
 
 def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -41,6 +41,11 @@ class RunFacts:
     """Means of the last ten steps, by metric."""
 
 
+def run_state(run_dir: Path) -> str:
+    """`running` while a supervisor lives, else what the files tell (`state_of`). Raises OSError."""
+    return "running" if supervisor_pid(run_dir) else state_of(run_dir)
+
+
 def facts_of(run_dir: Path) -> RunFacts:
     """Reads one run directory. Raises ConfigError if the folder is not one, DataError for a file that is none."""
     tables = kept_tables(run_dir)
@@ -55,7 +60,7 @@ def facts_of(run_dir: Path) -> RunFacts:
         run_dir=str(run_dir),
         id=str(run.get("id", "")),
         stage=str(run.get("stage", "rl")),
-        state="running" if supervisor_pid(run_dir) else state_of(run_dir),
+        state=run_state(run_dir),
         steps=steps,
         max_steps=run.get("max_steps") if run.get("stage", "rl") == "rl" else None,
         began=round(began, 3),

@@ -27,8 +27,6 @@ _VOTES = frozenset({Role.ANNOTATOR, Role.OPERATOR})
 ROLES: Mapping[str, frozenset[Role]] = MappingProxyType(
     {
         "GET /api/status": _READS,
-        "GET /api/evals": _READS,
-        "GET /api/replicas": _READS,
         "GET /api/fleet": _READS,
         "GET /api/series": _READS,
         "GET /api/events": _READS,

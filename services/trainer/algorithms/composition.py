@@ -10,7 +10,7 @@ from headrace.services.trainer.algorithms.algorithm import Algorithm, Estimate, 
 from headrace.services.trainer.algorithms.own import checked_estimator, checked_loss, is_own
 from headrace.services.trainer.algorithms.parts import ADVANTAGES, POLICY_LOSSES, Need, Part, PartOptions
 from headrace.services.trainer.algorithms.recipes import recipes
-from headrace.wire.config.nearest import nearest_first
+from headrace.wire.config.nearest import unknown
 
 
 def _part_or_own(declared: Iterable[str]) -> JsonDict:
@@ -93,5 +93,5 @@ def build_algorithm(table: Composition) -> Algorithm:
 
 def _known(key: str, name: str, declared: dict[str, Part]) -> str:
     if not is_own(name) and name not in declared:
-        raise ValueError(f"{key} {name!r} is not one of {', '.join(nearest_first(name, declared))}")
+        raise ValueError(f"{key} {unknown(name, declared)}")
     return name

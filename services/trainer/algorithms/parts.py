@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headrace.services.trainer.algorithms.names import CorrectionOutside, CorrectionWeight
 from headrace.services.trainer.algorithms.recipes.corrections import CORRECTIONS
+from headrace.wire.config.nearest import unknown
 
 
 class PartOptions(BaseModel):
@@ -243,7 +244,7 @@ class CorrectionTable(PartOptions):
             return values
         name = values.get("preset", "none")
         if name not in CORRECTIONS:
-            raise ValueError(f"preset {name!r} is not one of {', '.join(CORRECTIONS)}")
+            raise ValueError(f"preset {unknown(str(name), CORRECTIONS)}")
         return {**CORRECTIONS[name], **values}
 
     @model_validator(mode="after")

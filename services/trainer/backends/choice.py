@@ -7,6 +7,7 @@ from headrace.services.trainer.backends.options import BACKENDS, BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.model import TrainedModule
+from headrace.wire.config.nearest import unknown
 from headrace.wire.errors import ConfigError
 
 
@@ -35,7 +36,7 @@ def make_backend(module: TrainedModule, ranks: Ranks, device: torch.device, opti
 def choose(name: str, ranks: int) -> str:
     """The backend for `ranks` ranks. Raises ConfigError for an unknown name, and for `single` with several ranks."""
     if name not in BACKENDS:
-        raise ConfigError(f"trainer.backend {name!r} is not one of {', '.join(BACKENDS)}")
+        raise ConfigError(f"trainer.backend {unknown(name, BACKENDS)}")
     if name == "single" and ranks > 1:
         raise ConfigError(f"trainer.backend 'single' has one rank, trainer.ranks is {ranks}: take 'auto' or 'fsdp2'")
     if name != "auto":

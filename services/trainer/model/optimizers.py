@@ -9,6 +9,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from headrace.services.trainer.model.model import TrainedModule
+from headrace.wire.config.nearest import unknown
 from headrace.wire.errors import ConfigError
 
 OPTIMIZERS = ("adamw", "adamw_8bit", "muon")
@@ -51,7 +52,7 @@ def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[O
             by_muon = [_muon(list(inner.values()), options)] if inner else []
             return [*by_muon, _adamw(rest, options)] if rest else by_muon
         case _:
-            raise ConfigError(f"trainer.optimizer {options.name!r} is not one of {', '.join(OPTIMIZERS)}")
+            raise ConfigError(f"trainer.optimizer {unknown(options.name, OPTIMIZERS)}")
 
 
 def state_keys(optimizer: Optimizer, weight: Tensor) -> set[str]:

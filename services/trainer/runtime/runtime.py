@@ -57,7 +57,7 @@ class Runtime:
         self._stop = stop
         self._background = BackgroundLoop()
         self._publication: Future[None] | None = None
-        self._servicer = TrainerServicer(publisher, lambda: self.doing)
+        self._servicer = TrainerServicer(publisher)
         self._port = 0
         self._disk = DiskWatch(settings.run_dir, metrics.RUN_DIR_FREE.set, metrics.RUN_DIR_SIZE.set)
         self._stub: Stub | None = None

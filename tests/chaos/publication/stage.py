@@ -139,7 +139,7 @@ class Trainer:
 async def trainer(folder: Path, orchestrator: str) -> AsyncIterator[Trainer]:
     """Registered by the test."""
     publisher = publisher_of(folder)
-    servicer = trainer_service.TrainerServicer(publisher, lambda: "")
+    servicer = trainer_service.TrainerServicer(publisher)
     rpc = await serve({trainer_service.SERVICE_NAME: servicer.add_to}, "127.0.0.1", 0)
     side = Trainer(publisher, orchestrator, f"127.0.0.1:{rpc.port}")
     try:

@@ -10,8 +10,8 @@ from headrace.cli.plot import plot_runs
 from headrace.inspect.plot import RunRows, choose_panels
 from headrace.wire.errors import ConfigError
 
-WANTED = ["reward", "held-out accuracy", "loss", "KL to the sampling policy", "entropy, nats a token",
-          "tokens a completion", "staleness, versions", "seconds a step"]  # fmt: skip
+WANTED = ["reward", "held-out accuracy", "loss", "KL to the sampling policy", "entropy, nats",
+          "length, tokens", "staleness, versions", "seconds"]  # fmt: skip
 
 
 def rows(steps: int, *, offset: float = 0.0) -> list[dict[str, float | None]]:

@@ -145,7 +145,7 @@ async def test_a_mixture_of_experts_is_published_under_the_names_of_its_checkpoi
 @pytest.fixture
 async def served(tmp_path):
     sender = publisher(tmp_path)
-    servicer = TrainerServicer(sender, lambda: "a batch")
+    servicer = TrainerServicer(sender)
     server = await serve({SERVICE_NAME: servicer.add_to}, "127.0.0.1", 0)
     link = channel(f"127.0.0.1:{server.port}")
     yield sender, trainer_pb2_grpc.TrainerServiceStub(link)

@@ -4,6 +4,7 @@ import { authorization, isTokenWanted, refusal } from "./token";
 import type { ErrorReply } from "./types";
 
 const DEADLINE_MS = 20_000;
+const DOWNLOAD_MS = 600_000;
 
 export type Query = Record<string, string | number | undefined>;
 
@@ -44,8 +45,8 @@ interface Options extends RequestInit {
   token?: string | undefined;
 }
 
-async function ask<T>(path: string, { token, ...options }: Options, signal?: AbortSignal): Promise<T> {
-  const deadline = AbortSignal.timeout(DEADLINE_MS);
+async function ask(path: string, { token, ...options }: Options, signal?: AbortSignal, deadlineMs = DEADLINE_MS): Promise<Response> {
+  const deadline = AbortSignal.timeout(deadlineMs);
   const answer = await fetch(path, {
     redirect: "error",
     signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
@@ -59,8 +60,7 @@ async function ask<T>(path: string, { token, ...options }: Options, signal?: Abo
     const { error } = (found ?? {}) as Partial<ErrorReply>;
     throw new Refused(error ?? `The orchestrator answered ${answer.status}.`, isTokenWanted(answer), answer.status >= 500);
   }
-  // Rejects where the body is cut short, as by who no longer wants it.
-  return (await answer.json()) as T;
+  return answer;
 }
 
 export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
@@ -69,10 +69,7 @@ export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): P
 
 /** Saves what a path answers as a file, with the tab's token. */
 export async function download(path: string, name: string): Promise<void> {
-  const answer = await fetch(path, { redirect: "error", headers: authorization(undefined) });
-  if (!answer.ok) {
-    throw new Refused(`The orchestrator answered ${answer.status}.`, isTokenWanted(answer), answer.status >= 500);
-  }
+  const answer = await ask(path, {}, undefined, DOWNLOAD_MS);
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(await answer.blob()), download: name });
   link.click();
   URL.revokeObjectURL(link.href);
@@ -85,7 +82,8 @@ export function post<T>(path: string, body: Record<string, unknown>): Promise<T>
 
 async function read<T>(path: string, options: Options, signal?: AbortSignal): Promise<T> {
   try {
-    return await ask<T>(path, options, signal);
+    // Rejects where the body is cut short, as by who no longer wants it.
+    return (await (await ask(path, options, signal)).json()) as T;
   } catch (error) {
     if (error instanceof Refused && error.needsToken) {
       refusal.value = error.message;
@@ -96,8 +94,8 @@ async function read<T>(path: string, options: Options, signal?: AbortSignal): Pr
 
 /** Does something to the run; resolves with what was said. `token`: shown in place of the tab's, and not kept. */
 export async function act(path: string, body: Record<string, unknown> = {}, token?: string): Promise<string> {
-  const { said } = await ask<{ said: string }>(path, { ...posted(body), token });
-  return said;
+  const answer = await ask(path, { ...posted(body), token });
+  return ((await answer.json()) as { said: string }).said;
 }
 
 function posted(body: Record<string, unknown>): Options {

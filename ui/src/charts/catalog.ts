@@ -22,17 +22,15 @@ export interface ChartSpec {
   component?: "mean" | "weighted" | "abstained";
 }
 
-const one = (name: string, label = name) => [{ name, label }];
+/** Curves by name, each with its label. */
+const labelled = (labels: Record<string, string>): Curve[] => Object.entries(labels).map(([name, label]) => ({ name, label }));
+const one = (name: string, label = name) => labelled({ [name]: label });
 
 export const CHARTS: ChartSpec[] = [
   {
     id: "reward",
     title: "Reward",
-    curves: [
-      { name: "reward_mean", label: "mean" },
-      { name: "reward_min", label: "smallest" },
-      { name: "reward_max", label: "largest" },
-    ],
+    curves: labelled({ reward_mean: "mean", reward_min: "smallest", reward_max: "largest" }),
   },
   { id: "components", title: "Reward by component", hint: "Mean of each component", component: "mean", curves: [] },
   {
@@ -60,21 +58,11 @@ export const CHARTS: ChartSpec[] = [
   {
     id: "kl",
     title: "KL",
-    curves: [
-      { name: "policy_kl", label: "to the policy that sampled" },
-      { name: "kl", label: "to the reference, if there is one" },
-    ],
+    curves: labelled({ policy_kl: "to the policy that sampled", kl: "to the reference, if there is one" }),
   },
   { id: "entropy", title: "Entropy", curves: one("entropy") },
   { id: "clip", title: "Clip fraction", curves: one("clip_fraction", "clipped") },
-  {
-    id: "staleness",
-    title: "Staleness",
-    curves: [
-      { name: "staleness_mean", label: "mean" },
-      { name: "staleness_max", label: "largest" },
-    ],
-  },
+  { id: "staleness", title: "Staleness", curves: labelled({ staleness_mean: "mean", staleness_max: "largest" }) },
   {
     id: "time",
     title: "Step time",
@@ -85,71 +73,50 @@ export const CHARTS: ChartSpec[] = [
   {
     id: "speed",
     title: "Tokens a second",
-    curves: [
-      { name: "trained_tokens_per_second", label: "trained" },
-      { name: "generated_tokens_per_second", label: "generated" },
-    ],
+    curves: labelled({ trained_tokens_per_second: "trained", generated_tokens_per_second: "generated" }),
   },
   {
     id: "speed-gpu",
     title: "Tokens a second, one GPU",
     hint: "The same over the GPUs of the trainer, or of the replicas",
-    curves: [
-      { name: "trained_tokens_per_second_per_gpu", label: "trained" },
-      { name: "generated_tokens_per_second_per_gpu", label: "generated" },
-    ],
+    curves: labelled({
+      trained_tokens_per_second_per_gpu: "trained",
+      generated_tokens_per_second_per_gpu: "generated",
+    }),
   },
-  {
-    id: "mfu",
-    title: "MFU",
-    curves: [
-      { name: "mfu", label: "whole step" },
-      { name: "mfu_train", label: "training" },
-    ],
-  },
+  { id: "mfu", title: "MFU", curves: labelled({ mfu: "whole step", mfu_train: "training" }) },
   {
     id: "memory",
     title: "Peak memory",
-    curves: [
-      { name: "peak_device_memory_bytes", label: "GPU" },
-      { name: "peak_device_memory_reserved_bytes", label: "GPU, reserved" },
-      { name: "peak_host_memory_bytes", label: "host" },
-    ],
+    curves: labelled({
+      peak_device_memory_bytes: "GPU",
+      peak_device_memory_reserved_bytes: "GPU, reserved",
+      peak_host_memory_bytes: "host",
+    }),
   },
   {
     id: "length",
     title: "Completion length",
     hint: "Tokens of a completion; where trained is below arrived, the bound on staleness filters by length",
-    curves: [
-      { name: "completion_length_mean", label: "trained, mean" },
-      { name: "arrived_length_mean", label: "arrived, mean" },
-      { name: "trained_length_max", label: "trained, longest" },
-      { name: "arrived_length_max", label: "arrived, longest" },
-    ],
+    curves: labelled({
+      completion_length_mean: "trained, mean",
+      arrived_length_mean: "arrived, mean",
+      trained_length_max: "trained, longest",
+      arrived_length_max: "arrived, longest",
+    }),
   },
-  {
-    id: "stale",
-    title: "Stale tokens",
-    curves: one("stale_tokens_share", "tokens"),
-  },
+  { id: "stale", title: "Stale tokens", curves: one("stale_tokens_share", "tokens") },
   {
     id: "gap",
     title: "Logprob gap",
     hint: "Trainer against engine on tokens of the trainer's own version, and on the canary of each publication, nats",
-    curves: [
-      { name: "logprob_gap_mean", label: "mean" },
-      { name: "logprob_gap_max", label: "largest" },
-      { name: "canary_gap", label: "canary" },
-    ],
+    curves: labelled({ logprob_gap_mean: "mean", logprob_gap_max: "largest", canary_gap: "canary" }),
   },
   {
     id: "mismatch",
     title: "Mismatch gap",
     hint: "Trainer against engine on all tokens, stale ones too, nats",
-    curves: [
-      { name: "mismatch_gap_mean", label: "mean" },
-      { name: "mismatch_gap_max", label: "largest" },
-    ],
+    curves: labelled({ mismatch_gap_mean: "mean", mismatch_gap_max: "largest" }),
   },
 ];
 

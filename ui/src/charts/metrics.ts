@@ -12,8 +12,8 @@ export interface Metric {
 
 export type Format = (value: number | null) => string;
 
-const NAMED: Record<string, Metric> = table.metrics;
-const FAMILIES: [string, Metric][] = Object.entries(table.families);
+const NAMED: Record<string, Metric> = Object.fromEntries(table.map(([name = "", group = "", unit = "", text = ""]) => [name, { group, unit, text }]));
+const FAMILIES = Object.keys(NAMED).filter((name) => name.endsWith("*"));
 const UNKNOWN: Metric = { group: "Other", unit: "", text: "" };
 /** In the order of the dialog. */
 export const GROUPS = [...new Set(Object.values(NAMED).map((one) => one.group)), UNKNOWN.group];
@@ -26,7 +26,7 @@ const OF_COMPONENT: Record<string, string> = {
 };
 
 export function described(name: string): Metric {
-  const found = NAMED[name] ?? FAMILIES.find(([begin]) => name.startsWith(begin))?.[1] ?? UNKNOWN;
+  const found = NAMED[name] ?? NAMED[FAMILIES.find((family) => name.startsWith(family.slice(0, -1))) ?? ""] ?? UNKNOWN;
   const measure = /\/(accuracy|reward_mean)$/.exec(name)?.[1];
   if (found === UNKNOWN && measure) {
     return NAMED[measure] ?? found; // Of an evaluation set with a name.

@@ -1,11 +1,11 @@
-"""`/api/status`, `/api/evals`, `/api/replicas` and `/api/fleet`."""
+"""`/api/status` and `/api/fleet`."""
 
 from fastapi import FastAPI, Response
 
 from headrace.services.orchestrator.dashboard.board import Board
 from headrace.services.orchestrator.http.replies import answer
 from headrace.wire.api.fleet import Fleet
-from headrace.wire.api.status import EvaluationRow, ReplicaStatus, RunStatus
+from headrace.wire.api.status import RunStatus
 from headrace.wire.http import read_refusals
 
 _PUBLICATIONS = 50
@@ -18,16 +18,6 @@ def add_fleet(app: FastAPI, board: Board) -> None:
     async def get_status() -> Response:
         """The whole run in one object."""
         return answer(board.source.status())
-
-    @app.get("/api/evals", response_model=list[EvaluationRow], responses=read_refusals(401))
-    async def get_evals() -> Response:
-        """All evaluations so far."""
-        return answer(board.source.status().eval)
-
-    @app.get("/api/replicas", response_model=list[ReplicaStatus], responses=read_refusals(401))
-    async def get_replicas() -> Response:
-        """Replicas with a live lease."""
-        return answer(board.source.status().replicas)
 
     @app.get("/api/fleet", response_model=Fleet, responses=read_refusals(401))
     async def get_fleet() -> Response:

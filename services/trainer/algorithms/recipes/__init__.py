@@ -10,7 +10,7 @@ from functools import cache
 from types import MappingProxyType
 
 from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
-from headrace.wire.config.nearest import nearest_first
+from headrace.wire.config.nearest import unknown
 
 _NOT_RECIPES = ("recipe", "corrections")
 
@@ -30,5 +30,5 @@ def recipes() -> Mapping[str, AlgorithmRecipe]:
 def find_recipe(name: str) -> AlgorithmRecipe:
     """The recipe `name`; raises ValueError naming all there are."""
     if name not in recipes():
-        raise ValueError(f"algorithm {name!r} is not one of {', '.join(nearest_first(name, recipes()))}")
+        raise ValueError(f"algorithm {unknown(name, recipes())}")
     return recipes()[name]

@@ -48,7 +48,7 @@ def test_an_evaluation_must_name_an_existing_reward_component() -> None:
     labelled = NUMERIC | {"label": "right"}
     assert config(labelled, eval={"component": "right"}).eval[0].component == "right"
     assert config(labelled, eval={"component": "right.part"}).eval[0].component == "right.part"
-    assert "eval.component = 'numeric' is none of the scorers: right" in message(
+    assert "eval.component 'numeric' is not one of the scorers: right" in message(
         labelled, eval={"component": "numeric"}
     )
 

@@ -13,6 +13,7 @@ from headrace.services.environment.settings import EnvironmentTable
 from headrace.services.orchestrator.issuing.prompts import read_prompts
 from headrace.wire.errors import DataError
 
+CHAT = [{"role": "user", "content": "1+1"}, {"role": "assistant"}, {"role": "user", "content": "2+2"}]
 GAME = EnvironmentTable(name="game:Sums")
 
 
@@ -24,13 +25,13 @@ def prepared(folder: Path, rows: list[object], **table: object):
 
 
 def test_a_row_becomes_the_task_and_the_columns_that_scorers_see(tmp_path: Path) -> None:
-    rows: list[object] = [{"id": "x", "prompt": "1+1", "deep": {"a": [1]}}, {"a": 2}]
+    rows: list[object] = [{"id": "x", "prompt": "1+1", "deep": {"a": [1]}}, {"a": 2}, {"prompt": CHAT}]
     found = prepared(tmp_path, rows)
-    assert (found.prompts, found.eval_prompts, found.stop_token_ids) == (2, 0, (1,))
-    first, second = read_prompts(tmp_path / "prompts.parquet")
+    assert (found.prompts, found.eval_prompts, found.stop_token_ids) == (3, 0, (1,))
+    first, second, third = read_prompts(tmp_path / "prompts.parquet")
     assert first.environment is not None and json.loads(first.environment.task_json) == rows[0]
     assert (first.sample_id, first.text, first.columns) == ("x", "1+1", rows[0]) and not len(first.token_ids)
-    assert second.text == '{"a": 2}' and second.sample_id != "x"
+    assert second.text == '{"a": 2}' and second.sample_id != "x" and third.text == "2+2"
     assert first.environment.digest == prepared_digest(tmp_path) == environment_digest(GAME)
 
 

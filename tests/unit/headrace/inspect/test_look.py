@@ -90,7 +90,7 @@ def test_a_run_is_known_before_it_has_a_config(
     def begin(_seconds: float) -> None:
         (tmp_path / "config").mkdir()
         (tmp_path / "config" / "run.toml").write_text("[run]\n")
-        (tmp_path / "run" / "orchestrator.json").write_text('{"http_port": 4321}')
+        (tmp_path / "run" / "orchestrator.json").write_text(json.dumps({"pid": os.getpid(), "http_port": 4321}))
 
     monkeypatch.setattr(time, "sleep", begin)
     assert live_address(tmp_path) == "http://127.0.0.1:4321"

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
@@ -9,7 +11,8 @@ from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.tables import MakeTable
 from headrace.model.made_model import make_model
 from headrace.model.model_check import check_model
-from headrace.wire.errors import ConfigError
+from headrace.model.tiny_models import read_texts
+from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rendering.tokenizers import load_tokenizer
 
 DATA = '[data]\npath = "x.jsonl"\n'
@@ -43,8 +46,13 @@ def test_make_model_writes_a_valid_and_reproducible_model_folder(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
-def test_a_tokenizer_is_learned_from_text(tmp_path: Path) -> None:
+def test_a_tokenizer_is_learned_from_text_or_from_any_data(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
+    pq.write_table(pa.table({"n": [1, 2], "a": ["one", "two"], "b": ["x", "y"]}), tmp_path / "rows.parquet")
+    assert read_texts(tmp_path / "rows.parquet", ()) == ["one", "x", "two", "y"]
+    assert read_texts(tmp_path / "rows.parquet", ("n",)) == ["1", "2"]
+    with pytest.raises(DataError, match="rows.parquet: row 0: 'c' is not one of n, a, b"):
+        read_texts(tmp_path / "rows.parquet", ("c",))
     found = resolved(tmp_path, 'kind = "text"\ntext = "text.txt"\nvocab_size = 300')
     table = found.to_make
     assert table is not None and table.text == tmp_path / "text.txt"

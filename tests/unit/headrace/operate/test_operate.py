@@ -1,6 +1,7 @@
 """The client of the orchestrator's HTTP face: where it asks, and how it says what went wrong."""
 
 import json
+import os
 from pathlib import Path
 
 import httpx
@@ -25,9 +26,12 @@ def run_dir(tmp_path: Path) -> Path:
 
 def test_a_live_run_is_asked_at_its_orchestrators_port(run_dir: Path) -> None:
     lock = RunLock(run_dir)
-    with pytest.raises(ConfigError, match="just starting"):
-        find_client(run_dir)
-    (run_dir / "run" / "orchestrator.json").write_text(json.dumps({"http_port": 4321}))
+    file = run_dir / "run" / "orchestrator.json"
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="just starting"):
+            find_client(run_dir)
+        file.write_text(json.dumps({"pid": 2**30, "http_port": 1234}))  # A dead life's.
+    file.write_text(json.dumps({"pid": os.getpid(), "http_port": 4321}))
     assert find_client(run_dir) == OrchestratorClient("http://127.0.0.1:4321")
     given = run_dir / "given"
     given.write_text("the-token-of-another-run")

@@ -6,13 +6,13 @@ import pytest
 from headrace.wire.peers import rpc
 from headrace.wire.v1 import trainer_pb2, trainer_pb2_grpc
 
-_METHOD = "/wire.v1.TrainerService/GetTrainer"
+_METHOD = "/wire.v1.TrainerService/SaveWeights"
 
 
 class Trainer(trainer_pb2_grpc.TrainerServiceServicer):
-    async def GetTrainer(self, request: object, context: object) -> trainer_pb2.GetTrainerResponse:
-        assert isinstance(request, trainer_pb2.GetTrainerRequest)
-        return trainer_pb2.GetTrainerResponse()
+    async def SaveWeights(self, request: object, context: object) -> trainer_pb2.SaveWeightsResponse:
+        assert isinstance(request, trainer_pb2.SaveWeightsRequest)
+        return trainer_pb2.SaveWeightsResponse()
 
 
 @pytest.mark.parametrize("damaged", [b"\xff" * 100, b"\x0a\x7f"], ids=["garbage", "cut"])

@@ -13,7 +13,7 @@ from headrace.wire.peers import rpc
 from headrace.wire.v1 import trainer_pb2_grpc
 from tests.unit.wire.peers.test_rpc_requests import Trainer
 
-_METHOD = "/wire.v1.TrainerService/GetTrainer"
+_METHOD = "/wire.v1.TrainerService/SaveWeights"
 _SERVER = """
 import asyncio, sys
 from headrace.wire.peers import rpc

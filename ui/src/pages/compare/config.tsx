@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import type { ConfigKey } from "../../api/types";
 import { plural } from "../../format";
 import { Empty, Segmented } from "../../parts/basics";
+import { TableCard } from "../../parts/table";
 
 type Shown = "differences" | "all";
 
@@ -26,44 +27,35 @@ export function ConfigTable({ runs, keys }: { runs: string[]; keys: ConfigKey[] 
   const differing = keys.filter((key) => key.differs);
   const rows = shown === "all" ? keys : differing;
   return (
-    <section class="card" aria-labelledby="config-title">
-      <header class="card-head">
-        <h2 id="config-title">Configuration</h2>
-        <span class="muted">{plural(differing.length, "difference")}</span>
-        <Segmented label="Keys shown" value={shown} choices={CHOICES} onChoose={setShown} />
-      </header>
-      {rows.length === 0 ? (
-        <Empty title="No differences">
-          {runs.length > 1 ? "These runs have the same configuration." : "Pick a second run to see what differs."}
-        </Empty>
-      ) : (
-        <div class="scroll tall" tabindex={0} role="region" aria-labelledby="config-title">
-          <table class="plain-table config">
-            <thead>
-              <tr>
-                <th scope="col">Key</th>
-                {runs.map((run) => (
-                  <th key={run} scope="col">
-                    {run}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map(({ key, values, differs }) => (
-                <tr key={key} class={differs ? "differs" : ""}>
-                  <th scope="row">{key}</th>
-                  {runs.map((run, at) => (
-                    <td key={run} class="wrap">
-                      {said(values[at])}
-                    </td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </section>
+    <TableCard
+      name="config"
+      title="Configuration"
+      head={
+        <>
+          <span class="muted">{plural(differing.length, "difference")}</span>
+          <Segmented label="Keys shown" value={shown} choices={CHOICES} onChoose={setShown} />
+        </>
+      }
+      columns={["Key", ...runs]}
+      isTall
+      empty={
+        rows.length === 0 && (
+          <Empty title="No differences">
+            {runs.length > 1 ? "These runs have the same configuration." : "Pick a second run to see what differs."}
+          </Empty>
+        )
+      }
+    >
+      {rows.map(({ key, values, differs }) => (
+        <tr key={key} class={differs ? "differs" : ""}>
+          <th scope="row">{key}</th>
+          {runs.map((run, at) => (
+            <td key={run} class="wrap">
+              {said(values[at])}
+            </td>
+          ))}
+        </tr>
+      ))}
+    </TableCard>
   );
 }

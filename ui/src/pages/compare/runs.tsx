@@ -2,6 +2,7 @@ import type { RunEntry } from "../../api/types";
 import { seriesColour } from "../../charts/paint";
 import { clock, count, num, percent } from "../../format";
 import { Empty, Pill } from "../../parts/basics";
+import { TableCard } from "../../parts/table";
 import { MOST } from "./page";
 
 interface Props {
@@ -17,56 +18,40 @@ export function RunTable({ runs, picked, onPick }: Props) {
   const toggle = (name: string, isOn: boolean) =>
     onPick(isOn ? [...picked, name] : picked.filter((one) => one !== name));
   return (
-    <section class="card" aria-labelledby="runs-title">
-      <header class="card-head">
-        <h2 id="runs-title">Runs</h2>
-        <span class="muted">
-          {picked.length} picked of {runs.length}, at most {MOST}
-        </span>
-      </header>
-      <div class="scroll" tabindex={0} role="region" aria-labelledby="runs-title">
-        <table class="plain-table cards runs">
-          <thead>
-            <tr>
-              <th scope="col">Run</th>
-              <th scope="col">State</th>
-              <th scope="col" class="number">Steps</th>
-              <th scope="col" class="number">Reward</th>
-              <th scope="col" class="number">Accuracy</th>
-              <th scope="col">Began</th>
-            </tr>
-          </thead>
-          <tbody>
-            {runs.map((run) => {
-              const at = picked.indexOf(run.name);
-              return (
-                <tr key={run.name}>
-                  <th scope="row">
-                    <label class="check">
-                      <input
-                        type="checkbox"
-                        checked={at >= 0}
-                        disabled={at < 0 && picked.length >= MOST}
-                        onChange={(event) => toggle(run.name, event.currentTarget.checked)}
-                      />
-                      <span class={`swatch ${at >= 0 ? seriesColour(at).slice(2) : ""}`} aria-hidden="true" />
-                      <span>{run.name}</span>
-                      {run.current && <span class="muted small">this run</span>}
-                    </label>
-                  </th>
-                  <td data-label="State">
-                    <Pill state={run.state} />
-                  </td>
-                  <td data-label="Steps" class="number">{count(run.steps)}</td>
-                  <td data-label="Reward" class="number">{num(run.reward_mean)}</td>
-                  <td data-label="Accuracy" class="number">{percent(run.accuracy, 1)}</td>
-                  <td data-label="Began" class="nowrap tabular">{clock(run.began)}</td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
-      </div>
-    </section>
+    <TableCard
+      name="cards runs"
+      title="Runs"
+      head={<span class="muted">{picked.length} picked of {runs.length}, at most {MOST}</span>}
+      columns={["Run", "State", "Steps", "Reward", "Accuracy", "Began"]}
+      numbers={["Steps", "Reward", "Accuracy"]}
+    >
+      {runs.map((run) => {
+        const at = picked.indexOf(run.name);
+        return (
+          <tr key={run.name}>
+            <th scope="row">
+              <label class="check">
+                <input
+                  type="checkbox"
+                  checked={at >= 0}
+                  disabled={at < 0 && picked.length >= MOST}
+                  onChange={(event) => toggle(run.name, event.currentTarget.checked)}
+                />
+                <span class={`swatch ${at >= 0 ? seriesColour(at).slice(2) : ""}`} aria-hidden="true" />
+                <span>{run.name}</span>
+                {run.current && <span class="muted small">this run</span>}
+              </label>
+            </th>
+            <td data-label="State">
+              <Pill state={run.state} />
+            </td>
+            <td data-label="Steps" class="number">{count(run.steps)}</td>
+            <td data-label="Reward" class="number">{num(run.reward_mean)}</td>
+            <td data-label="Accuracy" class="number">{percent(run.accuracy, 1)}</td>
+            <td data-label="Began" class="nowrap tabular">{clock(run.began)}</td>
+          </tr>
+        );
+      })}
+    </TableCard>
   );
 }

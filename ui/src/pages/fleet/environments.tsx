@@ -1,5 +1,6 @@
 import type { EnvironmentWorker, EpisodeWait, Status } from "../../api/types";
 import { count, duration } from "../../format";
+import { TableCard } from "../../parts/table";
 
 const SHOWN = 5;
 
@@ -10,30 +11,17 @@ export function Environments({ view }: { view: Status }) {
     return null;
   }
   return (
-    <section class="card" aria-labelledby="environments-title">
-      <header class="card-head">
-        <h2 id="environments-title">Environment workers</h2>
-        <span class="muted">{workers.length}</span>
-      </header>
-      <div class="scroll" tabindex={0} role="region" aria-labelledby="environments-title">
-        <table class="plain-table cards environments">
-          <thead>
-            <tr>
-              <th scope="col">Worker</th>
-              <th scope="col" class="number">In play</th>
-              <th scope="col" class="number">Slots</th>
-              <th scope="col" class="number">Waiting</th>
-              <th scope="col">Episodes that wait longest</th>
-            </tr>
-          </thead>
-          <tbody>
-            {workers.map((worker) => (
-              <Line key={worker.id} worker={worker} now={view.now} />
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </section>
+    <TableCard
+      name="cards environments"
+      title="Environment workers"
+      head={<span class="muted">{workers.length}</span>}
+      columns={["Worker", "In play", "Slots", "Waiting", "Episodes that wait longest"]}
+      numbers={["In play", "Slots", "Waiting"]}
+    >
+      {workers.map((worker) => (
+        <Line key={worker.id} worker={worker} now={view.now} />
+      ))}
+    </TableCard>
   );
 }
 

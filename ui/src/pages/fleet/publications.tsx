@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import type { Publication } from "../../api/types";
 import { clock, duration, plural } from "../../format";
 import { Empty, Pill } from "../../parts/basics";
+import { TableCard } from "../../parts/table";
 import { PhaseBar, PhaseLegend, phasesOf } from "./phases";
 import { notesOf, wayOf } from "./weights";
 
@@ -12,45 +13,34 @@ export function Publications({ publications }: { publications: Publication[] }) 
   const longest = Math.max(0.001, ...publications.map((one) => one.seconds));
   const names = phasesOf(publications);
   return (
-    <section class="card" aria-labelledby="publications-title">
-      <header class="card-head">
-        <h2 id="publications-title">Publications</h2>
-        <span class="muted">the last {publications.length}, longest {duration(longest)}</span>
-        <PhaseLegend names={names} />
-      </header>
-      {publications.length === 0 ? (
-        <Empty title="No publication yet">Weights go to the replicas after every step.</Empty>
-      ) : (
-        <div class="scroll tall" tabindex={0} role="region" aria-labelledby="publications-title">
-          <table class="plain-table cards publications">
-            <thead>
-              <tr>
-                <th scope="col">Version</th>
-                <th scope="col">Began</th>
-                <th scope="col">Phases</th>
-                <th scope="col" class="number">Took</th>
-                <th scope="col">Replicas</th>
-              </tr>
-            </thead>
-            <tbody>
-              {publications.map((one) => {
-                const key = String(one.id);
-                return (
-                  <Line
-                    key={key}
-                    publication={one}
-                    names={names}
-                    longest={longest}
-                    isOpen={open === key}
-                    onToggle={() => setOpen(open === key ? null : key)}
-                  />
-                );
-              })}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </section>
+    <TableCard
+      name="cards publications"
+      title="Publications"
+      head={
+        <>
+          <span class="muted">the last {publications.length}, longest {duration(longest)}</span>
+          <PhaseLegend names={names} />
+        </>
+      }
+      columns={["Version", "Began", "Phases", "Took", "Replicas"]}
+      numbers={["Took"]}
+      isTall
+      empty={publications.length === 0 && <Empty title="No publication yet">Weights go to the replicas after every step.</Empty>}
+    >
+      {publications.map((one) => {
+        const key = String(one.id);
+        return (
+          <Line
+            key={key}
+            publication={one}
+            names={names}
+            longest={longest}
+            isOpen={open === key}
+            onToggle={() => setOpen(open === key ? null : key)}
+          />
+        );
+      })}
+    </TableCard>
   );
 }
 

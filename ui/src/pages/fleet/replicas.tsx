@@ -2,6 +2,7 @@ import type { Replica, Status } from "../../api/types";
 import { count, num, percent, versionWords } from "../../format";
 import { ask } from "../../parts/ask";
 import { Empty, Meter, Pill } from "../../parts/basics";
+import { TableCard } from "../../parts/table";
 import { hasEnded } from "../../state/live";
 import { notesOf, PROOFS, wayOf } from "./weights";
 
@@ -34,46 +35,25 @@ export function Replicas({ view, addresses, onDone }: Props) {
   const { replicas } = view;
   const canAct = view.operator !== null && view.state === "running";
   return (
-    <section class="card" aria-labelledby="replicas-title">
-      <header class="card-head">
-        <h2 id="replicas-title">Rollout replicas</h2>
-        <span class="muted">{replicas.length}</span>
-      </header>
-      {replicas.length === 0 ? (
-        <Empty title="No replicas">{hasEnded.value ? "The run has ended." : "None has reported in the last seconds."}</Empty>
-      ) : (
-        <div class="scroll" tabindex={0} role="region" aria-labelledby="replicas-title">
-          <table class="plain-table cards replicas">
-            <thead>
-              <tr>
-                <th scope="col">Replica</th>
-                <th scope="col">State</th>
-                <th scope="col">Version</th>
-                <th scope="col">Weights</th>
-                <th scope="col" class="number">In flight</th>
-                <th scope="col" class="number">Tokens/s</th>
-                <th scope="col">Waits</th>
-                <th scope="col">Doing</th>
-                <th scope="col">Engine</th>
-                {canAct && <th scope="col">Action</th>}
-              </tr>
-            </thead>
-            <tbody>
-              {replicas.map((replica) => (
-                <Line
-                  key={replica.id}
-                  replica={replica}
-                  address={addresses.get(replica.id) ?? ""}
-                  view={view}
-                  canAct={canAct}
-                  onDone={onDone}
-                />
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </section>
+    <TableCard
+      name="cards replicas"
+      title="Rollout replicas"
+      head={<span class="muted">{replicas.length}</span>}
+      columns={["Replica", "State", "Version", "Weights", "In flight", "Tokens/s", "Waits", "Doing", "Engine", canAct && "Action"]}
+      numbers={["In flight", "Tokens/s"]}
+      empty={replicas.length === 0 && <Empty title="No replicas">{hasEnded.value ? "The run has ended." : "None has reported in the last seconds."}</Empty>}
+    >
+      {replicas.map((replica) => (
+        <Line
+          key={replica.id}
+          replica={replica}
+          address={addresses.get(replica.id) ?? ""}
+          view={view}
+          canAct={canAct}
+          onDone={onDone}
+        />
+      ))}
+    </TableCard>
   );
 }
 

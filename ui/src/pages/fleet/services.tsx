@@ -1,6 +1,7 @@
 import type { Status } from "../../api/types";
 import { count, num, percent, plural, versionWords } from "../../format";
 import { Pill } from "../../parts/basics";
+import { TableCard } from "../../parts/table";
 import { scale } from "../run/actions";
 
 interface Row {
@@ -59,44 +60,30 @@ export function rowsOf(view: Status): Row[] {
 export function Services({ view }: { view: Status }) {
   const canAct = view.operator !== null && view.state === "running";
   return (
-    <section class="card" aria-labelledby="services-title">
-      <header class="card-head">
-        <h2 id="services-title">Services</h2>
-      </header>
-      <div class="scroll" tabindex={0} role="region" aria-labelledby="services-title">
-        <table class="plain-table cards services">
-          <thead>
-            <tr>
-              <th scope="col">Service</th>
-              <th scope="col">State</th>
-              <th scope="col">Does</th>
-              <th scope="col">Waits</th>
-              {canAct && <th scope="col">Action</th>}
-            </tr>
-          </thead>
-          <tbody>
-            {rowsOf(view).map(({ name, state, doing, waits, scales }) => (
-              <tr key={name}>
-                <th scope="row">{name}</th>
-                <td data-label="State">
-                  <Pill state={state} />
-                </td>
-                <td data-label="Does">{doing}</td>
-                <td data-label="Waits">{waits || num(null)}</td>
-                {canAct && (
-                  <td>
-                    {scales && (
-                      <button type="button" class="small" onClick={scales}>
-                        {name === "reward" ? "Scale reward" : "Scale rollout"}
-                      </button>
-                    )}
-                  </td>
-                )}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </section>
+    <TableCard
+      name="cards services"
+      title="Services"
+      columns={["Service", "State", "Does", "Waits", canAct && "Action"]}
+    >
+      {rowsOf(view).map(({ name, state, doing, waits, scales }) => (
+        <tr key={name}>
+          <th scope="row">{name}</th>
+          <td data-label="State">
+            <Pill state={state} />
+          </td>
+          <td data-label="Does">{doing}</td>
+          <td data-label="Waits">{waits || num(null)}</td>
+          {canAct && (
+            <td>
+              {scales && (
+                <button type="button" class="small" onClick={scales}>
+                  {name === "reward" ? "Scale reward" : "Scale rollout"}
+                </button>
+              )}
+            </td>
+          )}
+        </tr>
+      ))}
+    </TableCard>
   );
 }

@@ -2,6 +2,7 @@ import type { Queues } from "../../api/types";
 import { count, duration } from "../../format";
 import { Empty, Loading, Problem } from "../../parts/basics";
 import { useResource } from "../../parts/resource";
+import { TableCard } from "../../parts/table";
 import { hasEnded } from "../../state/live";
 import { DeadLetters } from "./dead";
 
@@ -34,9 +35,10 @@ export function QueuesPage() {
 function Streams({ queues }: { queues: Queues }) {
   const most = Math.max(1, ...queues.streams.map((stream) => stream.length));
   return (
-    <section class="card" aria-labelledby="streams-title">
-      <header class="card-head">
-        <h2 id="streams-title">Streams</h2>
+    <TableCard
+      name="cards streams"
+      title="Streams"
+      head={
         <ul class="legend">
           <li>
             <span class="swatch series-2" aria-hidden="true" /> taken, not finished
@@ -45,47 +47,33 @@ function Streams({ queues }: { queues: Queues }) {
             <span class="swatch series-1" aria-hidden="true" /> not taken yet
           </li>
         </ul>
-      </header>
-      {queues.streams.length === 0 ? (
-        <Empty title="No streams">{hasEnded.value ? "The run has ended." : "The broker has not answered yet."}</Empty>
-      ) : (
-        <div class="scroll" tabindex={0} role="region" aria-labelledby="streams-title">
-          <table class="plain-table cards streams">
-            <thead>
-              <tr>
-                <th scope="col">Stream</th>
-                <th scope="col">Entries</th>
-                <th scope="col" class="number">Taken</th>
-                <th scope="col" class="number">Oldest taken</th>
-              </tr>
-            </thead>
-            <tbody>
-              {queues.streams.map((stream) => {
-                const oldest = stream.oldest_pending_seconds;
-                return (
-                  <tr key={stream.name}>
-                    <th scope="row">
-                      {stream.name}
-                      <span class="muted small address">{ABOUT[stream.name]}</span>
-                    </th>
-                    <td data-label="Entries">
-                      <div class="with-bar">
-                        <Bar length={stream.length} pending={stream.pending} most={most} />
-                        <span class="number">{count(stream.length)}</span>
-                      </div>
-                    </td>
-                    <td data-label="Taken" class="number">{count(stream.pending)}</td>
-                    <td data-label="Oldest taken" class={`number ${oldest !== null && oldest > OLD_S ? "warn-ink" : ""}`}>
-                      {stream.pending > 0 ? duration(oldest) : duration(null)}
-                    </td>
-                  </tr>
-                );
-              })}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </section>
+      }
+      columns={["Stream", "Entries", "Taken", "Oldest taken"]}
+      numbers={["Taken", "Oldest taken"]}
+      empty={queues.streams.length === 0 && <Empty title="No streams">{hasEnded.value ? "The run has ended." : "The broker has not answered yet."}</Empty>}
+    >
+      {queues.streams.map((stream) => {
+        const oldest = stream.oldest_pending_seconds;
+        return (
+          <tr key={stream.name}>
+            <th scope="row">
+              {stream.name}
+              <span class="muted small address">{ABOUT[stream.name]}</span>
+            </th>
+            <td data-label="Entries">
+              <div class="with-bar">
+                <Bar length={stream.length} pending={stream.pending} most={most} />
+                <span class="number">{count(stream.length)}</span>
+              </div>
+            </td>
+            <td data-label="Taken" class="number">{count(stream.pending)}</td>
+            <td data-label="Oldest taken" class={`number ${oldest !== null && oldest > OLD_S ? "warn-ink" : ""}`}>
+              {stream.pending > 0 ? duration(oldest) : duration(null)}
+            </td>
+          </tr>
+        );
+      })}
+    </TableCard>
   );
 }
 

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import type { LogLine } from "../../api/types";
 import { clock, duration, percent, plural } from "../../format";
 import { Empty, Segmented } from "../../parts/basics";
+import { TableCard } from "../../parts/table";
 import { log } from "../../state/live";
 
 type Kind = "all" | "actions" | "publications";
@@ -38,32 +39,22 @@ const WORDS: Record<string, Words> = {
   replica_quarantined: ({ replica_id, version, reason }) => `${plain(replica_id)} is set aside at version ${plain(version)}: ${plain(reason)}`,
   engine_asleep: ({ seconds }) => `The engine sleeps, after ${duration(Number(seconds))}`,
   engine_awake: ({ seconds }) => `The engine is awake, after ${duration(Number(seconds))}`,
+  operator_action: ({ said, who }) => `${plain(said)} (by ${plain(who)})`,
+  requeued: ({ group_id, who }) => `${plain(group_id)} is issued again (by ${plain(who)})`,
+  publication: ({ version, members, seconds }) => {
+    const all: { committed?: boolean }[] = Array.isArray(members) ? members : [];
+    const took = typeof seconds === "number" ? ` in ${duration(seconds)}` : "";
+    return `Version ${plain(version)} to ${plural(all.filter((one) => one.committed).length, "replica")} of ${all.length}${took}`;
+  },
+  publication_committed: ({ version, replica_id, route }) => `Version ${plain(version)} on ${plain(replica_id)} over ${plain(route)}`,
+  abstentions_high: ({ share, episodes, reasons, lengths }) =>
+    `${percent(Number(share), 1)} of the last ${plain(episodes)} episodes abstained, by reason ${plain(reasons)}, by tokens ${plain(lengths)}`,
+  determinism_broken: ({ rollout_id, error }) => `A time limit ended ${plain(rollout_id)}, which is not deterministic: ${plain(error)}`,
   state_damaged: ({ moved_to, reason }) => `The state was damaged (${plain(reason)}) and lies now in ${plain(moved_to)}`,
 };
 
 /** A line of the event log in words. */
 export function wordsOf({ t: _, service: __, event, ...others }: LogLine): string {
-  if (event === "operator_action") {
-    return `${plain(others.said)} (by ${plain(others.who)})`;
-  }
-  if (event === "requeued") {
-    return `${plain(others.group_id)} is issued again (by ${plain(others.who)})`;
-  }
-  if (event === "publication") {
-    const members = Array.isArray(others.members) ? others.members : [];
-    const committed = members.filter((one: { committed?: boolean }) => one.committed).length;
-    const seconds = typeof others.seconds === "number" ? ` in ${duration(others.seconds)}` : "";
-    return `Version ${plain(others.version)} to ${plural(committed, "replica")} of ${members.length}${seconds}`;
-  }
-  if (event === "abstentions_high") {
-    return `${percent(Number(others.share), 1)} of the last ${plain(others.episodes)} episodes abstained, by reason ${plain(others.reasons)}, by tokens ${plain(others.lengths)}`;
-  }
-  if (event === "determinism_broken") {
-    return `A time limit ended ${plain(others.rollout_id)}, which is not deterministic: ${plain(others.error)}`;
-  }
-  if (event === "publication_committed") {
-    return `Version ${plain(others.version)} on ${plain(others.replica_id)} over ${plain(others.route)}`;
-  }
   const words = WORDS[event];
   if (words) {
     return words(others);
@@ -78,35 +69,20 @@ export function EventLog() {
   const [kind, setKind] = useState<Kind>("all");
   const lines = log.value.filter((line) => isOf(kind, line)).slice(0, SHOWN);
   return (
-    <section class="card log" aria-labelledby="log-title">
-      <header>
-        <h2 id="log-title">Event log</h2>
-        <Segmented label="Events shown" value={kind} choices={KINDS} onChoose={setKind} />
-      </header>
-      {lines.length === 0 ? (
-        <Empty title="Nothing yet">Actions of operators and publications of weights are listed here.</Empty>
-      ) : (
-        <div class="scroll" tabindex={0} role="region" aria-labelledby="log-title">
-          <table class="plain-table">
-            <thead>
-              <tr>
-                <th scope="col">Time</th>
-                <th scope="col">Event</th>
-                <th scope="col">What</th>
-              </tr>
-            </thead>
-            <tbody>
-              {lines.map((line, at) => (
-                <tr key={`${line.t}-${lines.length - at}`}>
-                  <td class="nowrap tabular">{clock(line.t)}</td>
-                  <td class="nowrap">{line.event === "operator_action" ? plain(line.action) : line.event.replaceAll("_", " ")}</td>
-                  <td class="wrap">{wordsOf(line).length > LONG ? <details><summary>{wordsOf(line).slice(0, LONG)}…</summary>{wordsOf(line)}</details> : wordsOf(line)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </section>
+    <TableCard
+      name="log"
+      title="Event log"
+      head={<Segmented label="Events shown" value={kind} choices={KINDS} onChoose={setKind} />}
+      columns={["Time", "Event", "What"]}
+      empty={lines.length === 0 && <Empty title="Nothing yet">Actions of operators and publications of weights are listed here.</Empty>}
+    >
+      {lines.map((line, at) => (
+        <tr key={`${line.t}-${lines.length - at}`}>
+          <td class="nowrap tabular">{clock(line.t)}</td>
+          <td class="nowrap">{line.event === "operator_action" ? plain(line.action) : line.event.replaceAll("_", " ")}</td>
+          <td class="wrap">{wordsOf(line).length > LONG ? <details><summary>{wordsOf(line).slice(0, LONG)}…</summary>{wordsOf(line)}</details> : wordsOf(line)}</td>
+        </tr>
+      ))}
+    </TableCard>
   );
 }

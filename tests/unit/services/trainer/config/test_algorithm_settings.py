@@ -103,7 +103,7 @@ def test_a_preset_fills_its_keys_and_each_can_be_overridden():
         ({"reference": "adapters_off", "reference_reset_every": 5}, "needs reference = 'frozen'"),
         ({"entropy_coef": 0.5, "entropy_target": 1.0}, "above entropy_max"),
         ({"name": "grppo"}, "not one of grpo, ppo"),
-        ({"correction": {"preset": "tis"}}, "not one of none, token_tis"),
+        ({"correction": {"preset": "tis"}}, "not one of mis, token_tis"),
         ({"clip_lo": 0.1}, "clip_lo"),
     ],
 )
