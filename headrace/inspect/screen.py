@@ -18,7 +18,7 @@ from headrace.inspect.waits import Party, episode_waits, in_time, parties, refus
 from headrace.supervisor.process_monitor import MonitorState
 from headrace.supervisor.supervisor import View
 from headrace.wire.api.status import OperatorStatus, RunStatus
-from headrace.wire.rundir.evals import eval_in_words, evals_of, headline, sets_of
+from headrace.wire.rundir.evals import eval_in_words, evals_of, headline, progress_in_words, sets_of
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
 from headrace.wire.telemetry.reward_components import component_means
@@ -204,12 +204,10 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
     status = view.status
     metrics = status.trainer.metrics if status else {}
     now = status.now if status else time.time()
-    held_out = headline(evals)
-    ends = [eval_in_words(held_out.title, one) for one in (*held_out.known[:1], *held_out.known[-1:])] or ["-"]
     head = (
         f"step {status.step}/{status.max_steps}{time_left(status)}" if status else "step 0/?",
         "  ".join([f"reward {_number(metrics.get('reward_mean'), '.3f')}", *_components(metrics)]),
-        f"held-out {held_out.title} {' -> '.join(ends)}",
+        f"held-out {progress_in_words(evals) or '-'}",
         f"staleness {_number(metrics.get('staleness_mean'), '.2f')}",
     )
     shares = [one.waiting_share for one in status.replicas] if status else []
@@ -228,7 +226,7 @@ def draw(view: View, evals: Sequence[Mapping[str, JsonValue]]) -> RenderableType
         dials,
         *texts,
         *([] if has_ended else [_table(lines, now)]),
-        *(Text(line, style="dim") for line in (episode_waits(status, now) if status else ())),
+        *(Text(line, style="dim") for line in (episode_waits(status, now) if status and not has_ended else ())),
         *(Text(line, style="yellow") for line in said),
     )
 

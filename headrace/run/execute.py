@@ -27,7 +27,7 @@ from headrace.supervisor.control import Control
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, Supervisor
 from headrace.wire.process.threads import start_threads
-from headrace.wire.rundir.evals import eval_in_words
+from headrace.wire.rundir.evals import evals_of, progress_in_words
 from headrace.wire.rundir.layout import RunPaths
 
 FINISHED, FAILED, BAD_INPUT, DISK_REFUSED, STOPPED = 0, 1, 2, 3, 130
@@ -158,9 +158,8 @@ def longest_start_s(config: RunFile) -> float:
 def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float) -> int:
     """Reports how the run ended and where its files are; returns the exit status."""
     summary = summarize(run_dir, seconds)
-    if summary.eval_before is not None and summary.eval_after is not None:
-        before, after = (eval_in_words(summary.eval_measure, one) for one in (summary.eval_before, summary.eval_after))
-        output.say(f"held-out {summary.eval_measure} {before} -> {after}")
+    if len(evals := evals_of(run_dir)) > 1 and (said := progress_in_words(evals)):
+        output.say(f"held-out {said}")
     if outcome.state == "finished":
         output.say(f"finished: {summary.steps} steps, {summary.rollouts} rollouts in {seconds:.1f} s")
     elif outcome.state == "stopped":

@@ -72,13 +72,25 @@ def eval_in_words(title: str, value: float) -> str:
     return f"{value:.3f}" if title == "reward" else f"{value:.1%}"
 
 
-def headline(rows: Sequence[Mapping[str, JsonValue]]) -> Headline:
-    """Accuracy of the first set of the last line, or its mean reward if it has no accuracy."""
-    name = next(iter(sets_of(rows[-1])), "") if rows else ""
+def headline(rows: Sequence[Mapping[str, JsonValue]], name: str | None = None) -> Headline:
+    """Accuracy of a set, or its mean reward if it has no accuracy; `name` None: the first set of the last line."""
+    if name is None:
+        name = next(iter(sets_of(rows[-1])), "") if rows else ""
     own = [numbers for row in rows if (numbers := sets_of(row).get(name)) is not None]
     there = (key for numbers in reversed(own) for key in _MEASURES if number_of(numbers.get(key)) is not None)
     key = next(there, "accuracy")
     return Headline(_MEASURES[key], [number_of(numbers.get(key)) for numbers in own])
+
+
+def progress_in_words(rows: Sequence[Mapping[str, JsonValue]]) -> str:
+    """The first and the last value of each set of the last line; empty if nothing came back yet."""
+    said = []
+    for name in sets_of(rows[-1]) if rows else ():
+        shown = headline(rows, name)
+        ends = [eval_in_words(shown.title, one) for one in (*shown.known[:1], *shown.known[1:][-1:])]
+        if ends:
+            said.append(" ".join(filter(None, (name, shown.title, " -> ".join(ends)))))
+    return ", ".join(said)
 
 
 def evals_of(run_dir: Path) -> list[Record]:

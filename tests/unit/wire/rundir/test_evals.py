@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.wire.rundir.evals import headline, named, sets_of
+from headrace.wire.rundir.evals import headline, named, progress_in_words, sets_of
 
 NUMBERS = {"accuracy": 0.5, "reward_mean": 0.4, "rewards/math/mean": 0.4}
 
@@ -26,3 +26,5 @@ def test_the_headline_is_the_first_set_of_the_last_line_and_skips_lines_without_
     assert (found.title, found.values, found.known) == ("accuracy", [0.1, None, 0.25], [0.1, 0.25])
     assert headline(rows[:2]) == headline([{"version": 2, "b/reward_mean": 9.0}])
     assert (headline(rows[1:2]).title, headline([]).title, headline([]).known) == ("reward", "accuracy", [])
+    assert progress_in_words(rows) == "a accuracy 10.0% -> 25.0%, b accuracy 75.0%"
+    assert (progress_in_words([]), progress_in_words([{"version": 0, "prompts": 0}])) == ("", "")
