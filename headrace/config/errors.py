@@ -98,7 +98,9 @@ class _Explainer:
             hint = hint or "the tables are " + _listed(f"[{name}]" for name in known)
             return f"{self._place(path)}: unknown table [{key}]; {hint}"
         hint = self._elsewhere(key) or _maybe(f'"{name}"' for name in nearest(key, known))
-        hint = hint or _maybe(map(_in_table, nearest(key, self._names()))) or "the keys are " + _listed(known)
+        if not hint:
+            others = _maybe(map(_in_table, nearest(key, self._names())))
+            hint = " ".join(filter(None, (others, "the keys are " + _listed(known))))
         return f'{self._place(path)}: {_table(path[:-1])} unknown key "{key}"; {hint}'
 
     def _elsewhere(self, key: str) -> str:
