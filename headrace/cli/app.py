@@ -150,6 +150,11 @@ def forked(source: Path, step: int | None, run_dir: Path | None, overrides: Sequ
     if (stage := resolved.config.run.stage) != "rl":
         raise ConfigError(f"{source} is a run of the stage {stage}: --fork is for runs of the stage rl")
     check_resumable(source, settle(resolved, source, goes_on=True).config)
+    if (url := resolved.config.broker.url) and url == resolve(RunPaths(source).run_toml).config.broker.url:
+        raise ConfigError(
+            f"broker.url is the one of {source}, whose streams have the same names: give a fork another server or "
+            "another database of it, --broker.url redis://HOST/1"
+        )
     made = fork_run(source, target, step)
     output.say(f"forked {source} after step {made.step} into {target}")
     return target

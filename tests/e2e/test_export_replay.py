@@ -81,6 +81,11 @@ def test_a_fork_repeats_the_run_from_its_step_bit_for_bit_and_leaves_it_as_it_wa
     assert "is not the one at which the run was forked" in done("check", fork).out
     assert "--from-step is 1 to 8" in refused("train", "--fork", source, "--from-step", 9, "--run-dir", tmp_path / "x")
     assert "run.seed" in refused("train", "--fork", source, "--run-dir", tmp_path / "x", "--run.seed", 99)
+    url = "--broker.url=redis://127.0.0.1:1/0"
+    (same := tmp_path / "same" / "config").mkdir(parents=True)
+    text = (source / "config" / "run.toml").read_text()
+    (same / "run.toml").write_text(text.replace('[broker]\nurl = ""', '[broker]\nurl = "redis://127.0.0.1:1/0"'))
+    assert "another database" in refused("train", "--fork", same.parent, "--run-dir", tmp_path / "x", url)
     assert "cannot be reached" in refused("train", "--fork", source, "--from-step", 1, "--run-dir", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
