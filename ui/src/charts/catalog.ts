@@ -73,6 +73,7 @@ export const CHARTS: ChartSpec[] = [
     curves: [
       { name: "staleness_mean", label: "mean" },
       { name: "staleness_max", label: "largest" },
+      { name: "token_lag_p95", label: "tokens, 95%" },
     ],
   },
   {
