@@ -122,7 +122,7 @@ def _gpu_places(config: RunFile, shape: ModelShape, how: Training) -> dict[str, 
     for replica in range(rollout.replicas):
         if rollout.engine == "torch":
             place = engine_gpu(
-                shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rollout.max_rows * tokens, kept_whole=True
+                shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rollout.torch_rows * tokens, kept_whole=True
             )
             found.setdefault(f"GPU {first}", []).append(place)
         elif rollout.sglang.device != "cpu":
@@ -139,7 +139,7 @@ def _in_turns(
     config: RunFile, shape: ModelShape, how: Training, gpus: list[str], tokens: int
 ) -> dict[str, list[MemoryPool]]:
     """Lists each GPU twice: its pools in the trainer's turn, and in the engine's."""
-    rows = config.rollout.max_rows if config.rollout.engine == "torch" else 1
+    rows = config.rollout.torch_rows if config.rollout.engine == "torch" else 1
     engine = engine_gpu(shape, tp=1, dtype_bytes=how.dtype_bytes, tokens=rows * tokens, kept_whole=False)
     asleep = MemoryPool("engine asleep", (MemoryUse("CUDA", OVERHEAD),))
     found: dict[str, list[MemoryPool]] = {}

@@ -116,7 +116,7 @@ def make_engine(settings: RolloutSettings) -> "TorchEngine":
         dtype=settings.model.dtype,
         fp32_head=settings.model.fp32_head,
         device=device,
-        max_rows=max(table.max_rows, settings.group_rows),
+        max_rows=max(table.torch_rows, settings.group_rows),
         context_length=table.context_length,
         deterministic=table.deterministic,
         in_flight=InFlight(table.in_flight),
@@ -207,10 +207,9 @@ def _make_generator(
     settings: RolloutSettings, engine: Engine, gate: Gate, events: EventLog, decoder: TextDecoder, replica_id: str
 ) -> GroupGenerator:
     table = settings.rollout
+    metrics.ROWS.set(engine.rows)
     limit = functools.partial(
         group_limit,
-        max_rows=table.max_rows,
-        group_size=settings.group_rows,
         batch_groups=settings.batch.groups,
         max_staleness=settings.run.max_staleness,
         deterministic=table.deterministic,
@@ -222,7 +221,7 @@ def _make_generator(
         decoder.decode,
         replica_id=replica_id,
         limit=limit,
-        rows=RowPool(table.max_rows, settings.group_rows),
+        rows=RowPool(engine.rows, settings.group_rows),
         share=1 / table.replicas,
         hold_s=table.hold_s,
     )

@@ -32,7 +32,8 @@ class SGLangTable(Table):
     """Share of the device's memory for weights and cache; 0 = SGLang's choice (0.1 on a CPU; 0.6 with
     `rollout.gpu_sharing = "turns"`, because the trainer's weights stay on the GPU)."""
     max_running_requests: int = Field(0, ge=0)
-    """Most requests that the server decodes concurrently; 0 = `rollout.max_rows` and one for the canary."""
+    """Most requests that the server decodes concurrently; 0 = `rollout.max_rows` and one for the canary, or SGLang's
+    choice where that is 0 too."""
     max_total_tokens: int = Field(0, ge=0)
     """Tokens in the cache of keys and values; 0 = SGLang's choice (65536 on a CPU)."""
     port: int = Field(0, ge=0, le=65535)
@@ -82,8 +83,8 @@ class RolloutTable(Table):
     """Processes of this service; `headrace` starts them."""
     deterministic: bool = False
     """Decode one group at a time at a fixed shape, so a repeated rollout has equal bits. Slower."""
-    max_rows: int = Field(64, ge=1)
-    """Rollouts that one replica decodes concurrently."""
+    max_rows: int = Field(0, ge=0)
+    """Most rollouts that one replica decodes concurrently; 0 = 64 (`torch`), the server's own limit (`sglang`)."""
     context_length: int = Field(0, ge=0)
     """Longest prompt and completion together; 0 = the model's own limit."""
     in_flight: Literal["retract", "drain", "in_place"] = "retract"
@@ -100,6 +101,11 @@ class RolloutTable(Table):
     """Time between two reports to the orchestrator."""
     engine_timeout_s: float = Field(60.0, gt=0)
     """Seconds without an answer after which the engine counts as failed."""
+
+    @property
+    def torch_rows(self) -> int:
+        """Rows of the `torch` engine."""
+        return self.max_rows or 64
 
 
 class RolloutSettings(ServiceSettings):

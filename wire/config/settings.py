@@ -34,9 +34,12 @@ class RunTable(Table):
     max_steps: int = Field(100, ge=0)
     """The run ends after this many optimizer steps in total (also after `--resume`); 0 = it only evaluates."""
     max_staleness: int = Field(1, ge=0)
-    """No trained token may be older than this many policy versions; 0 = strictly on-policy."""
+    """No trained token may be older than this many policy versions; 0 = strictly on-policy. With `stale = "late"` it
+    bounds what is issued, not the age of what is trained."""
     stale: StalePolicy = "wait"
     """At `max_staleness` of 1 and more: `wait` trains groups in the order of their issue, and none passes the bound;
+    `late` trains those that were issued first among those that have arrived, and all of their tokens: a few may pass
+    the bound (see `algorithm.max_token_age`);
     `mask` takes them as they arrive and leaves tokens over the bound out of the loss; `drop` drops a group with such a
     token, which falls on the longest answers. A run directory from before this key goes on as `drop`."""
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")

@@ -2,5 +2,5 @@
 
 from typing import Literal
 
-StalePolicy = Literal["wait", "mask", "drop"]
+StalePolicy = Literal["wait", "late", "mask", "drop"]
 """Values of the setting `run.stale`, which `headrace.wire.config.settings.RunTable.stale` describes."""

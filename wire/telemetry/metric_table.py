@@ -81,6 +81,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "arrived_length_max": Metric(LENGTHS, "tokens", "Largest length.", "_tokens"),
         "staleness_mean": Metric(AGE, "versions", "Mean versions that groups were behind.", "_versions"),
         "staleness_max": Metric(AGE, "versions", "Most versions that a trained token was behind.", "_versions"),
+        "token_lag_mean": Metric(AGE, "versions", "Mean versions that trained tokens were behind.", "_versions"),
+        "token_lag_p95": Metric(AGE, "versions", "95th percentile of the same.", "_versions"),
+        "token_lag_max": Metric(AGE, "versions", "Largest of the same.", "_versions"),
         "groups_stale": Metric(
             AGE, "groups", "Groups dropped as stale, or with a masked token, while the batch was collected.", ""
         ),

@@ -100,7 +100,7 @@ _TRUST = Row(
     ),
     Panel(
         "Staleness",
-        "Versions that trained tokens were behind; never above run.max_staleness.",
+        'Versions that trained tokens were behind; above run.max_staleness with run.stale = "late" alone.',
         of_run("headrace_trainer_staleness_mean_versions", "mean"),
         quantile(0.95, "headrace_trainer_staleness_versions", "replica", "95 %", where=RUN),
         of_run("headrace_orchestrator_max_staleness_versions", "allowed"),

@@ -102,8 +102,10 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
 def _config(run_dir: Path) -> CheckedConfig:
     file = RunPaths(run_dir).run_toml
     try:
-        run = kept_tables(run_dir)["run"]
-        bound = Bound(versions=int(run["max_staleness"]), policy=str(run.get("stale", STALE_BEFORE)))
+        tables = kept_tables(run_dir)
+        run, policy = tables["run"], str(tables["run"].get("stale", STALE_BEFORE))
+        groups = int(tables["batch"]["groups"]) if policy == "late" else 0
+        bound = Bound(versions=int(run["max_staleness"]), policy=policy, batch_groups=groups)
         return CheckedConfig(str(run.get("stage", RL)), bound)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
@@ -115,6 +117,7 @@ def _of_groups(history: RunHistory, bound: Bound) -> Iterator[str]:
     yield from rules.groups_have_one_end(history)
     yield from rules.nothing_is_forgotten(history)
     yield from rules.order_is_strict(history, bound)
+    yield from rules.credit_is_kept(history, bound)
     yield from chain.steps_end_once(history)
     yield from chain.weights_agree(history)
 

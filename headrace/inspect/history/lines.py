@@ -35,6 +35,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
 }
 """Event -> the fields that the check reads, as the oldest run directories have them, and what each must be."""
 LATER: Mapping[str, Mapping[str, str]] = {
+    "issued": {"min_version": INTEGER},
     "incarnation_opened": {"config": DIGESTS},
     "exported": {"step": INTEGER, "files": DIGESTS},
 }

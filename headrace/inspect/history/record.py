@@ -59,7 +59,9 @@ class RunHistory:
     versions: dict[tuple[int, int], str] = field(default_factory=dict)
     """(incarnation, version) -> digest of the weights: of each step's end, and of what each life began with."""
     issued: dict[int, str] = field(default_factory=dict)
-    """Group index -> id, from the orchestrator's events."""
+    """Group index -> id, from the orchestrator's events, in their order."""
+    issued_at: dict[int, int] = field(default_factory=dict)
+    """Group index -> version at its first issue; as the trainer's newest fates that the orchestrator knew had it."""
     ended_open: set[str] = field(default_factory=set)
     """Ids of groups that were open when a run ended."""
     has_ended: bool = False
@@ -147,7 +149,9 @@ def _take(history: RunHistory, event: Record) -> None:
     """Takes one whole event: its fields are those of `lines.NEEDED`."""
     match event["event"]:
         case "issued":
-            history.issued[cast(int, event["group_index"])] = str(event["group_id"])
+            index = cast(int, event["group_index"])
+            history.issued[index] = str(event["group_id"])
+            history.issued_at.setdefault(index, cast(int, event.get("min_version", 0)))
         case "run_ended":
             history.ended_open.update(cast(list[str], event["open_groups"]))
         case "weights_committed":

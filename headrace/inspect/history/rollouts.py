@@ -132,7 +132,7 @@ def _not_generated(history: RunHistory, step: int, sampled: Sequence[Sampled], r
 
 def _about(history: RunHistory, step: int, one: Sampled, bound: Bound) -> Iterator[str]:
     staleness = step - 1 - min((version.version for version, _ in one.spans), default=step - 1)
-    if staleness > bound.versions and not bound.masks:
+    if staleness > bound.versions and not (bound.masks or bound.is_late):
         yield f"rollout {one.rollout_id} was {staleness} versions old in step {step}, {bound.versions} are allowed"
     for version, digest in one.spans:
         if version.version > step - 1:

@@ -106,6 +106,27 @@ def order_is_strict(history: RunHistory, bound: Bound) -> Iterator[str]:
             expected = max(expected, index + 1)
 
 
+def credit_is_kept(history: RunHistory, bound: Bound) -> Iterator[str]:
+    """With `late`, at most (max_staleness + 1) batches of groups were ever open, when the last of them was issued.
+
+    Steps up to the version of the issue were known to have ended then. When a drop was known is recorded nowhere: a
+    dropped group does not count.
+    """
+    if not bound.is_late:
+        return
+    trained_in = {index: step for step, batch in batches_by_step(history) for index in batch.record.group_indices}
+    dropped = {drop.group_index for drop in history.drops}
+    limit, known, open_groups = (bound.versions + 1) * bound.batch_groups, -1, set[int]()
+    for index, version in history.issued_at.items():
+        if version != known:
+            known = version
+            open_groups = {one for one in open_groups if trained_in.get(one, version + 1) > version}
+        if index not in dropped and trained_in.get(index, version + 1) > version:
+            open_groups.add(index)
+        if len(open_groups) > limit:
+            yield f"group {index} was issued at version {version} as the {len(open_groups)}th open one of {limit}"
+
+
 def missing(known: Set[int], first: int, last: int) -> Iterator[str]:
     """The numbers of [first, last] that are not known, in words: `4`, or `4 to 9` for a run of them."""
     expected = first

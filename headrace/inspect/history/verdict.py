@@ -12,11 +12,18 @@ class Bound:
     """`run.max_staleness`"""
     policy: str
     """`run.stale`"""
+    batch_groups: int = 0
+    """`batch.groups`"""
 
     @property
     def is_ordered(self) -> bool:
         """Whether each batch takes the lowest groups without an end."""
         return self.versions == 0 or self.policy == "wait"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether credit alone bounds the age of what is trained."""
+        return self.versions > 0 and self.policy == "late"
 
     @property
     def masks(self) -> bool:

@@ -89,6 +89,8 @@ class EngineStats:
     """Groups running or waiting."""
     rollouts: int
     """Rollouts being decoded."""
+    waiting: int
+    """Rollouts that were given to `generate` and wait for a row."""
     generated_tokens: int
     prompt_tokens: int
     """Prompt tokens computed in prefills; a group's prompt counts once."""
@@ -102,6 +104,7 @@ class EngineStats:
         return EngineStats(
             groups=later.groups,
             rollouts=later.rollouts,
+            waiting=later.waiting,
             generated_tokens=self.generated_tokens + later.generated_tokens,
             prompt_tokens=self.prompt_tokens + later.prompt_tokens,
             recomputed_tokens=self.recomputed_tokens + later.recomputed_tokens,
@@ -149,6 +152,11 @@ class Engine(Protocol):
     @property
     def context_length(self) -> int:
         """Tokens that a prompt and its rollout have room for together."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Most rollouts that it decodes concurrently."""
         ...
 
     @property

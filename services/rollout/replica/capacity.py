@@ -2,24 +2,21 @@
 
 import math
 
-_AHEAD = 2
-"""Sets of groups taken at a time: one being decoded and one waiting, so that freed rows are filled at once."""
+_DETERMINISTIC = 2
+"""Groups taken at a time by an engine that decodes one after the other."""
 _MEMORY = 0.9
 """Decay of the weight of earlier groups with each new one."""
 _ROUNDING = 1e-6
 
 
-def group_limit(
-    share: float, *, max_rows: int, group_size: int, batch_groups: int, max_staleness: int, deterministic: bool
-) -> int:
+def group_limit(share: float, *, batch_groups: int, max_staleness: int, deterministic: bool) -> int:
     """Maximum number of groups taken and not yet settled, at least 1.
 
-    Never more than this replica's share (in (0, 1]) of all issuable groups: otherwise the first replica to read would
-    take a whole batch and the others would idle.
+    This replica's share (in (0, 1]) of all issuable groups: otherwise the first replica to read would take a whole
+    batch and the others would idle.
     """
-    running = 1 if deterministic else max(max_rows // group_size, 1)
     part = math.ceil(batch_groups * (max_staleness + 1) * share - _ROUNDING)
-    return max(min(running * _AHEAD, part), 1)
+    return max(min(part, _DETERMINISTIC) if deterministic else part, 1)
 
 
 class RowPool:
@@ -27,7 +24,7 @@ class RowPool:
 
     def __init__(self, rows: int, group_rows: int) -> None:
         """`rows` that the engine decodes at a time, of which a group takes `group_rows`."""
-        self._rows, self._group_rows = rows, group_rows
+        self._rows, self.group_rows = rows, group_rows
         self.turns = 0
         """Turns being sampled."""
 
@@ -37,13 +34,15 @@ class RowPool:
         Half of the rows are never denied for the sake of groups, which are taken ahead of free rows; a turn beyond the
         free rows then waits in the engine for a while.
         """
-        most = max(self._rows - groups * self._group_rows, self._rows // 2, 1)
+        most = max(self._rows - groups * self.group_rows, self._rows // 2, 1)
         return max(most - self.turns, 0)
 
-    @property
-    def groups_displaced(self) -> int:
-        """Number of groups whose rows are taken by turns."""
-        return math.ceil(self.turns / self._group_rows)
+    def groups_ahead(self, waiting: int) -> int:
+        """Number of further groups that may be taken while so many rollouts wait for a row.
+
+        As many wait as there are rows: each freed row is filled at once, although rollouts end at different times.
+        """
+        return max(math.ceil((self._rows - waiting) / self.group_rows), 0)
 
 
 class Speed:

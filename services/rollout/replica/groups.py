@@ -50,7 +50,7 @@ class GroupGenerator:
         share: float,
         hold_s: float,
     ) -> None:
-        """`decode` turns completions into text; `limit(share)` is the number of groups taken at a time.
+        """`decode` turns completions into text; `limit(share)` is the largest number of groups taken at a time.
 
         `rows` are shared with the turns of episodes.
         """
@@ -68,6 +68,7 @@ class GroupGenerator:
         self.in_flight = 0
         self.held = 0
         """Groups in flight that wait for newer weights."""
+        self._at_engine = 0
         self.drained = False
         """An operator has drained this replica: it takes no prompts for now."""
         self.under_way = OpenGroups()
@@ -77,7 +78,6 @@ class GroupGenerator:
     def take_share(self, share: float) -> None:
         """Sets this replica's share of the issuable groups, in (0, 1]; it changes with the other replicas."""
         self._limit = self._limit_of(share)
-        metrics.CAPACITY_GROUPS.set(self._limit)
 
     def retire(self) -> None:
         """Stops taking prompts, permanently; no newer weights will come either. On the event loop only."""
@@ -98,7 +98,18 @@ class GroupGenerator:
         very weights they need is waiting.
         """
         takes = self._gate.is_open and not self.retired and not self.drained
-        return max(self._limit - (in_flight - self.held) - self.rows.groups_displaced, 0) if takes else 0
+        room = max(self._room(in_flight), 0) if takes else 0
+        metrics.CAPACITY_GROUPS.set(self.in_flight + room)
+        return room
+
+    def _room(self, in_flight: int) -> int:
+        """Groups that may be taken beside those `in_flight`: up to the share, while fewer rollouts wait than rows are.
+
+        A group that is taken and has not reached the engine waits with all its rollouts.
+        """
+        taken = in_flight - self.held
+        on_the_way = max(taken - self._at_engine, 0) * self.rows.group_rows
+        return min(self._limit - taken, self.rows.groups_ahead(self._engine.stats().waiting + on_the_way))
 
     @property
     def free_rows(self) -> int:
@@ -178,7 +189,7 @@ class GroupGenerator:
             self._count(0, -1)
         if not ready():
             raise HandBack(f"this replica leaves, and will not get {what}", _AWAY_S)
-        if self.in_flight - self.held > self._limit:
+        if self._room(self.in_flight - 1) < 1:
             raise HandBack("this replica has its share already")
 
     async def _generate(self, message: Message, prompt: PromptGroup) -> tuple[Completion, ...]:
@@ -189,12 +200,15 @@ class GroupGenerator:
             seeds=tuple(rollout_seed(sampling.seed, header.group_id, index) for index in range(prompt.group_size)),
             sampling=sampling,
         )
+        self._at_engine += 1
         try:
             if header.purpose is not Purpose.TRAIN:
                 return await self._engine.generate(request)
             return await self.under_way.generate(header, self._gate.version.version, self._engine.generate(request))
         except AbandonedError as error:
             raise HandBack(str(error), _AWAY_S) from error
+        finally:
+            self._at_engine -= 1
 
     async def _pass_gate(self) -> None:
         """Waits for a publication to end; raises HandBack unless verified weights are in place then."""

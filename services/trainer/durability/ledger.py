@@ -2,8 +2,9 @@
 
 At `max_staleness = 0`, and with `run.stale = "wait"`, a batch is the lowest indices without a fate, in any order
 of arrival: with credit of (max_staleness + 1) batches each group is then trained at most `max_staleness` steps after
-its issue, and none exceeds the bound. With `mask` and `drop` a batch is ready groups in order of arrival; `drop` drops
-groups that exceed the bound.
+its issue, and none exceeds the bound. With `late` a batch is the lowest indices among the ready groups, of any age:
+credit bounds what is issued. With `mask` and `drop` a batch is ready groups in order of arrival; `drop` drops groups
+that exceed the bound.
 
 Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): a group whose trained rollouts all have one score has only
 advantages of 0. It is dropped on arrival, so that its credit is free at once for another prompt. That depends on the
@@ -170,6 +171,8 @@ class Ledger:
             else:
                 dropped.append((group, reason))
         ended = {group.group_index for group, _ in dropped}
+        if self._stale == "late":
+            fit.sort(key=lambda group: group.group_index)
         batch = self._lowest(fit, ended) if self.is_ordered else fit[: self.batch_groups]
         if len(batch) < self.batch_groups:
             self._check_discarded(version)
@@ -195,7 +198,7 @@ class Ledger:
 
     def _unfit(self, group: ReadyGroup, now: PolicyVersion, digest: str) -> DropReason | None:
         is_over = group.min_version is not None and now.version - group.min_version > self._max_staleness
-        if is_over and (self._stale != "mask" or not self._max_staleness):
+        if is_over and (self._stale in ("wait", "drop") or not self._max_staleness):
             # With `wait`, this happens only if credit was exceeded: even then no token over the bound is trained.
             return DropReason.STALE
         if any(version.version > now.version for version, _ in group.sources):

@@ -75,6 +75,16 @@ def generated_tokens(scored: ScoredGroup) -> int:
     return sum(rollout.trained_tokens for rollout in scored.group.rollouts)
 
 
+def trained_lags(groups: Sequence[ScoredGroup], *, version: int, bound: int) -> NDArray[np.int32]:
+    """int32 [tokens]: the lag of each sampled token within the bound, of rollouts that have a score."""
+    found = [
+        lags(rollout, version)[fresh(rollout, version, bound) & rollout.trained_mask]
+        for scored in groups
+        for rollout, _ in scored_rollouts(scored)
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.int32), *found])
+
+
 def length_metrics(groups: Sequence[ScoredGroup], *, version: int, bound: int) -> dict[str, float]:
     """`trained_length_*`: sampled tokens within the bound, of rollouts that have any (mean, 95th percentile, most)."""
     trained = [
@@ -109,9 +119,9 @@ def _masked(scored: ScoredGroup, version: int, bound: int) -> int:
     return sum(int(tokens.sum()) for tokens in stale)
 
 
-def statistics(name: str, lengths: Iterable[int]) -> dict[str, float]:
-    """Mean, 95th percentile and maximum; 0 of no lengths."""
-    found = np.array([*lengths], dtype=np.int64)
+def statistics(name: str, counts: Iterable[int]) -> dict[str, float]:
+    """Mean, 95th percentile and maximum; 0 of no counts."""
+    found = np.fromiter(counts, dtype=np.int64)
     if not len(found):
         return {f"{name}_{what}": 0.0 for what in ("mean", "p95", "max")}
     return {

@@ -107,5 +107,5 @@ class StepRecord:
             trained_length_mean=line["trained_length_mean"],
             arrived_length_mean=line["arrived_length_mean"],
             effect="long answers are trained less than they are sampled",
-            way_out='run.stale = "wait" in a new run, a larger run.max_staleness, or more rollout replicas',
+            way_out='run.stale = "wait" or "late" in a new run, a larger run.max_staleness, or more rollout replicas',
         )

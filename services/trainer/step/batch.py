@@ -17,6 +17,7 @@ from headrace.services.trainer.durability.staleness import (
     oldest_trained,
     scored_rollouts,
     statistics,
+    trained_lags,
 )
 from headrace.wire.contracts import Rollout, Score, ScoredGroup, Segment
 from headrace.wire.telemetry.reward_components import RewardRow, batch_numbers, components_of, token_total
@@ -237,6 +238,7 @@ def batch_metrics(
         "reward_no_answer_share": sum(_has_no_answer(score) for _, score in trained) / len(rollouts),
         "staleness_mean": float(np.mean(lag)),
         "staleness_max": max(lag),
+        **statistics("token_lag", trained_lags(groups, version=version, bound=most_lag)),
         **length_metrics(groups, version=version, bound=most_lag),
     }
 

@@ -176,6 +176,20 @@ async def test_held_prompts_do_not_block_later_ones(tmp_path: Path) -> None:
         await until_async(lambda: world.pending == 0)
 
 
+async def test_a_replica_takes_groups_until_as_many_rollouts_wait_as_it_has_rows(tmp_path: Path) -> None:
+    async with replica(tmp_path) as world:
+        await world.publish(1)
+        await world.begin(0, 1, max_tokens=200)
+        for index in range(1, 8):
+            await world.issue(index)
+        # Three of the six rows are busy; the engine is paused, and two groups of three wait.
+        await until_async(lambda: world.pending == 3)
+        await asyncio.sleep(0.3)
+        assert world.pending == 3 and world.engine.stats().waiting == 6
+        await world.go_on()
+        await world.rollouts(8)
+
+
 async def test_a_prompt_that_can_never_be_generated_is_buried(tmp_path: Path) -> None:
     async with replica(tmp_path, context_length=32) as world:
         await world.publish(0)

@@ -62,7 +62,11 @@ export const CHARTS: ChartSpec[] = [
   },
   { id: "entropy", title: "Entropy", curves: one("entropy") },
   { id: "clip", title: "Clip fraction", curves: one("clip_fraction", "clipped") },
-  { id: "staleness", title: "Staleness", curves: labelled({ staleness_mean: "mean", staleness_max: "largest" }) },
+  {
+    id: "staleness",
+    title: "Staleness",
+    curves: labelled({ staleness_mean: "mean", staleness_max: "largest", token_lag_p95: "tokens, 95%" }),
+  },
   {
     id: "time",
     title: "Step time",

@@ -88,7 +88,7 @@ def check_server(
         context_length=context,
         # SGLang's number is the smallest length that is too long.
         prompt_length=min(context, _positive(server, "max_req_input_len")) - 1,
-        max_requests=_positive(server, "max_running_requests"),
+        max_requests=_max_requests(server),
         deterministic=deterministic,
         priorities=bool(server.get("enable_priority_scheduling")),
         plain_experts=_plain_experts(server),
@@ -116,6 +116,16 @@ def _context(server: Mapping[str, Any], shape: ServedModelShape, wanted: int) ->
         raise ConfigError(f"rollout.context_length: {wanted} is beyond the {own} positions of the SGLang server")
     # A single request must fit into the cache, of which SGLang reserves a few tokens.
     return min(wanted or own, _positive(server, "max_total_num_tokens") - 16)
+
+
+def _max_requests(server: Mapping[str, Any]) -> int:
+    """What the scheduler admits: the flag is null where it was not given, and the size of the cache limits it.
+
+    SGLang 0.5.23, `managers/scheduler_components/internal_state.py`, 73.
+    """
+    key = "effective_max_running_requests_per_dp"
+    states = server.get("internal_states") or [{}]
+    return _positive(states[0], key) if states[0].get(key) else _positive(server, "max_running_requests")
 
 
 def _positive(server: Mapping[str, object], key: str) -> int:

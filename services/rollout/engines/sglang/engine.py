@@ -36,7 +36,8 @@ class EngineOptions:
     routes: Routes
     checksum_format: str
     in_flight: InFlight = InFlight.RETRACT
-    max_rows: int = 64
+    max_rows: int = 0
+    """0 = the server's own limit."""
     engine_timeout_s: float = 60.0
     request_timeout_s: float = 3600.0
     first_verify_s: float = 0.0
@@ -71,6 +72,7 @@ class SGLangEngine:
         self._generation = Generation(
             client, limits, max_rows=options.max_rows, request_timeout_s=options.request_timeout_s
         )
+        self.rows = self._generation.rows
         self._generation.keeps_prefixes = options.in_flight is InFlight.IN_PLACE
         self._updater = self._make_updater(client, options)
         self.in_place = self._updater.in_place
@@ -95,7 +97,7 @@ class SGLangEngine:
 
     async def generate(self, request: GenerateRequest) -> tuple[Completion, ...]:
         """Implements `Engine.generate`: sends one request per rollout; checks the group size first."""
-        if len(request.seeds) > self._options.max_rows:
+        if 0 < self._options.max_rows < len(request.seeds):
             raise ContractError(
                 "bad_group_size", f"{len(request.seeds)} rollouts, rollout.max_rows is {self._options.max_rows}"
             )

@@ -33,6 +33,7 @@ class LaunchPlan:
     api_key: str
     admin_key: str
     max_requests: int
+    """0 = SGLang's choice, by the size of its cache."""
     tp: int = 1
     base_gpu_id: int = 0
     mem_fraction_static: float = 0.0
@@ -86,7 +87,6 @@ def server_config(plan: LaunchPlan) -> dict[str, object]:
         "dtype": plan.dtype,
         "device": plan.device,
         "tp-size": plan.tp,
-        "max-running-requests": plan.max_requests,
         "enable-metrics": True,
         # Otherwise an idle scheduler busy-waits on a core.
         "sleep-on-idle": True,
@@ -112,6 +112,7 @@ def server_config(plan: LaunchPlan) -> dict[str, object]:
     memory = plan.mem_fraction_static or (_CPU_MEMORY if plan.device == "cpu" else share)
     tokens = plan.max_total_tokens or (_CPU_TOKENS if plan.device == "cpu" else 0)
     optional = {
+        "max-running-requests": plan.max_requests,
         "mem-fraction-static": memory,
         "max-total-tokens": tokens,
         "context-length": plan.context_length,

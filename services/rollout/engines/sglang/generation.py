@@ -45,6 +45,8 @@ class _Group:
 
     given_up: "asyncio.Future[str]"
     group_id: str
+    left: int
+    """Rollouts that have not ended."""
     live: set[str] = field(default_factory=set)
     """Ids of its requests on the server."""
     oldest: int | None = None
@@ -76,7 +78,10 @@ class Generation:
         self._limits = limits
         self._request_timeout_s = request_timeout_s
         # One slot is reserved for the canary.
-        self.admission = Admission(max(min(max_rows, limits.max_requests - 1), 1))
+        own = limits.max_requests - 1
+        self.rows = max(min(max_rows or own, own), 1)
+        """Most concurrent requests of rollouts."""
+        self.admission = Admission(self.rows)
         self.digests: dict[PolicyVersion, str] = {}
         """Weights digest of every version that was installed."""
         self.salt = ""
@@ -95,7 +100,7 @@ class Generation:
         most = check_request(request, self._limits)
         if not self.digests:
             raise AbandonedError("the engine has no weights yet")
-        group = _Group(asyncio.get_running_loop().create_future(), request.group_id)
+        group = _Group(asyncio.get_running_loop().create_future(), request.group_id, left=len(request.seeds))
         self._enter(group)
         rollouts = [
             asyncio.create_task(self._rollout(group, request, index, most)) for index in range(len(request.seeds))
@@ -144,6 +149,7 @@ class Generation:
         return EngineStats(
             groups=len(self._groups),
             rollouts=self.admission.inside,
+            waiting=max(sum(group.left for group in self._groups) - self.admission.inside, 0),
             generated_tokens=counters.generated,
             prompt_tokens=counters.prompt,
             recomputed_tokens=counters.recomputed,
@@ -172,6 +178,8 @@ class Generation:
                     # The prompt is not at fault, so it may be retried.
                     raise GenerationError(str(error)) from error
             raise
+        finally:
+            group.left -= 1
 
     async def _all_parts(self, group: _Group, request: GenerateRequest, index: int, most: int) -> Completion:
         parts: list[RequestResult] = []

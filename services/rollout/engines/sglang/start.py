@@ -147,6 +147,7 @@ def _attached(settings: RolloutSettings) -> SGLangClient:
 def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
     table, own = settings.rollout, settings.rollout.sglang
     index, host, device = settings.number, "127.0.0.1", _device(settings)
+    rows = _rows(settings)
     return LaunchPlan(
         model_path=settings.model.path,
         dtype=settings.model.dtype,
@@ -157,7 +158,7 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
         port=own.port + index if own.port else free_port(host),
         api_key=_key(own.api_key_file, secrets.token_hex(24)),
         admin_key=_key(own.admin_key_file, secrets.token_hex(24)),
-        max_requests=own.max_running_requests or max(table.max_rows, settings.group_rows) + 1,
+        max_requests=own.max_running_requests or (rows + 1 if rows else 0),
         tp=own.tp,
         base_gpu_id=own.first_gpu(index),
         mem_fraction_static=own.mem_fraction_static,
@@ -184,10 +185,16 @@ def _options(settings: RolloutSettings, routes: Routes, limits: ServerLimits) ->
         on_gpu=_device(settings) != "cpu",
         adapters=settings.model.lora.rank > 0,
         in_flight=InFlight(table.in_flight),
-        max_rows=max(table.max_rows, settings.group_rows),
+        max_rows=_rows(settings),
         engine_timeout_s=table.engine_timeout_s,
         request_timeout_s=table.sglang.request_timeout_s,
     )
+
+
+def _rows(settings: RolloutSettings) -> int:
+    """Rollouts at a time, at least those of a group; 0 = the server's own limit."""
+    rows = settings.rollout.max_rows
+    return max(rows, settings.group_rows) if rows else 0
 
 
 def _checksum_format(settings: RolloutSettings, routes: Routes, limits: ServerLimits) -> str:

@@ -95,6 +95,7 @@ class EngineCore:
         return EngineStats(
             groups=len(running) + len(self._waiting),
             rollouts=int(self._rows.alive.sum()),
+            waiting=sum(group.size for group in tuple(self._waiting)),
             generated_tokens=self._generated,
             prompt_tokens=self._prompt,
             recomputed_tokens=self._recomputed,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -42,6 +43,7 @@ T = TypeVar("T")
 _EMPTY = EngineStats(
     groups=0,
     rollouts=0,
+    waiting=0,
     generated_tokens=0,
     prompt_tokens=0,
     recomputed_tokens=0,
@@ -87,7 +89,9 @@ class TorchEngine:
         self._torch_dtype: torch.dtype = getattr(torch, dtype)
         self._fp32_head = fp32_head
         self._rotations = rotation_table(config, self.context_length, self._device)
-        self._max_rows = max_rows
+        self.rows = max_rows
+        self._arriving = 0
+        """Rollouts on their way to the engine's thread."""
         self._cache: KeyValueCache | None = self._make_cache()
         self._before = _EMPTY
         """Accumulated counters of earlier cores, which `sleep` has ended."""
@@ -116,7 +120,11 @@ class TorchEngine:
             submitted.append(self._core().submit(request, lambda outcome: _deliver(done, outcome)))
 
         try:
-            await self._call(submit, 30.0)
+            self._arriving += len(request.seeds)
+            try:
+                await self._call(submit, 30.0)
+            finally:
+                self._arriving -= len(request.seeds)
             return await asyncio.wrap_future(done)
         except (asyncio.CancelledError, WaitTimeoutError):
             # The thread obeys in order: by then the group is submitted, or never will be.
@@ -203,7 +211,8 @@ class TorchEngine:
     def stats(self) -> EngineStats:
         """Implements `Engine.stats`, including the counters from before the last `sleep`."""
         core = self._thread.core
-        return self._before.plus(core.stats()) if core is not None else self._before
+        found = self._before.plus(core.stats()) if core is not None else self._before
+        return replace(found, waiting=found.waiting + self._arriving)
 
     async def own_metrics(self, timeout_s: float) -> Sequence[Metric]:
         """Implements `Engine.own_metrics`: none, since the service's own metrics cover this engine."""
@@ -240,7 +249,7 @@ class TorchEngine:
     def _make_cache(self) -> KeyValueCache:
         return KeyValueCache(
             self._arch,
-            rows=self._max_rows,
+            rows=self.rows,
             context_length=self.context_length,
             dtype=self._torch_dtype,
             device=self._device,

@@ -50,7 +50,7 @@ class Forge:
     def __post_init__(self) -> None:
         (self.run_dir / "config").mkdir(parents=True)
         policy = f'stale = "{self.stale}"\n' if self.stale else ""
-        text = f"[run]\nmax_staleness = {self.max_staleness}\n{policy}"
+        text = f"[run]\nmax_staleness = {self.max_staleness}\n{policy}[batch]\ngroups = 2\n"
         (self.run_dir / "config" / "run.toml").write_text(text)
         self.orchestrator = EventLog(self.run_dir, "orchestrator", "boot")
         self.rollout = EventLog(self.run_dir, "replica-0", "boot")
@@ -59,10 +59,10 @@ class Forge:
             self.run_dir / "journal", incarnation=1, version=0, weights_digest="d0", read_to={}
         )
 
-    def issue(self, *indices: int) -> None:
+    def issue(self, *indices: int, version: int = 0) -> None:
         for index in indices:
             name = group_id(RUN, index)
-            self.orchestrator.append("issued", group_index=index, group_id=name, attempt=0, min_version=0)
+            self.orchestrator.append("issued", group_index=index, group_id=name, attempt=0, min_version=version)
 
     def commit(self, *versions: int) -> None:
         for version in versions:
@@ -272,6 +272,21 @@ def test_with_wait_the_order_is_strict_at_every_bound(tmp_path: Path, stale: str
     assert len(found) == problems, found
     if problems:
         assert found[0] == "step 1 trained group 3, though group 2 had come before it and has no end"
+
+
+@pytest.mark.parametrize(("then", "problem"), [((7,), ""), ((7, 8), "group 9 was issued at version 2 as the 5th open")])
+def test_with_late_credit_is_proved_in_place_of_the_age(tmp_path: Path, then: tuple[int, ...], problem: str) -> None:
+    forge = Forge(tmp_path, max_staleness=1, stale="late")
+    forge.issue(*range(4))
+    forge.commit(0, 1, 2)
+    forge.step(1, 1, 2)
+    forge.issue(4, 5, version=1)
+    forge.step(2, 3, 4)
+    forge.drop(5, "poison")
+    forge.issue(6, *then, 9, version=2)
+    forge.step(3, 0, 6, version=0)
+    found = forge.check().problems
+    assert (not found) if not problem else (len(found) == 1 and found[0].startswith(problem)), found
 
 
 def test_with_mask_a_batch_may_exceed_the_bound_but_its_stale_tokens_are_not_trained(tmp_path: Path) -> None:

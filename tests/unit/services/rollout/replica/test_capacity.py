@@ -6,49 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.services.rollout.replica.capacity import group_limit
+from headrace.services.rollout.replica.capacity import RowPool, group_limit
 from headrace.services.rollout.replica.waiting_dial import MEMORY_S, WaitingDial
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "groups", "staleness", "share", "deterministic", "wanted"),
+    ("groups", "staleness", "share", "deterministic", "wanted"),
     [
-        (64, 8, 32, 0, 1, False, 16),
-        (64, 8, 8, 0, 1 / 2, False, 4),
-        (64, 8, 8, 0, 3 / 4, False, 6),
-        (64, 8, 8, 0, 1 / 3, False, 3),
-        (64, 8, 8, 1, 1 / 2, False, 8),
-        (64, 8, 100, 4, 1 / 2, True, 2),
-        (4, 8, 16, 0, 1, False, 2),
-        (64, 8, 1, 0, 1 / 8, False, 1),
+        (32, 0, 1, False, 32),
+        (8, 0, 3 / 4, False, 6),
+        (8, 0, 1 / 3, False, 3),
+        (8, 1, 1 / 2, False, 8),
+        (100, 4, 1 / 2, True, 2),
+        (1, 0, 1 / 8, False, 1),
     ],
 )
-def test_a_replica_takes_two_loads_of_rows_but_never_more_than_its_share(
-    rows: int, size: int, groups: int, staleness: int, share: float, deterministic: bool, wanted: int
+def test_a_replica_takes_its_share_of_the_credit_at_most(
+    groups: int, staleness: int, share: float, deterministic: bool, wanted: int
 ) -> None:
-    found = group_limit(
-        max_rows=rows,
-        group_size=size,
-        batch_groups=groups,
-        max_staleness=staleness,
-        share=share,
-        deterministic=deterministic,
-    )
-    assert found == wanted
+    assert group_limit(share, batch_groups=groups, max_staleness=staleness, deterministic=deterministic) == wanted
+
+
+def test_groups_are_taken_while_fewer_rollouts_wait_than_there_are_rows() -> None:
+    rows = RowPool(16, 8)
+    assert [rows.groups_ahead(waiting) for waiting in (0, 1, 8, 15, 16, 40)] == [2, 2, 1, 1, 0, 0]
 
 
 @given(shares=st.lists(st.floats(0.01, 1), min_size=1, max_size=9), groups=st.integers(1, 40))
 def test_together_the_replicas_may_take_all_that_is_issued(shares: list[float], groups: int) -> None:
     limits = [
-        group_limit(
-            max_rows=10_000,
-            group_size=2,
-            batch_groups=groups,
-            max_staleness=0,
-            share=one / sum(shares),
-            deterministic=False,
-        )
-        for one in shares
+        group_limit(one / sum(shares), batch_groups=groups, max_staleness=0, deterministic=False) for one in shares
     ]
     assert sum(limits) >= groups
 

@@ -83,6 +83,11 @@ def test_with_wait_the_lowest_indices_are_waited_for_off_policy_too():
     assert choose(of, version=1) == ([0, 1], [])
 
 
+def test_with_late_the_lowest_ready_indices_of_any_age_are_taken():
+    of = ledger(7, 3, 5, staleness=1, stale="late")
+    assert choose(of, version=9) == ([3, 5], []), "as it must be after a restart, whichever came first"
+
+
 @pytest.mark.parametrize("stale", ["wait", "drop"])
 def test_no_group_over_the_bound_is_trained_but_with_mask(stale):
     assert choose(ledger(0, 1, staleness=1, stale=stale), version=2) == (None, [(0, "stale"), (1, "stale")])
@@ -92,8 +97,8 @@ def test_with_mask_groups_of_any_age_are_taken_in_order_of_arrival():
     assert choose(ledger(7, 3, 5, staleness=1, stale="mask"), version=9) == ([3, 7], [])
 
 
-@pytest.mark.parametrize("stale", ["wait", "mask", "drop"])
-def test_strictly_on_policy_all_three_are_one_rule(stale):
+@pytest.mark.parametrize("stale", ["wait", "late", "mask", "drop"])
+def test_strictly_on_policy_all_policies_are_one_rule(stale):
     of = ledger(3, 1, stale=stale)
     of.take(ready(0, version=4))
     assert choose(of, version=4) == (None, [(3, "stale"), (1, "stale")])

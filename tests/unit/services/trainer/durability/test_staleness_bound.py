@@ -191,7 +191,7 @@ def skewed(stale: StalePolicy) -> World:
     return World(stale=stale, staleness=1, groups=8, steps=200, draw=random.Random(0)).run()
 
 
-@pytest.mark.parametrize("stale", ["wait", "mask"])
+@pytest.mark.parametrize("stale", ["wait", "late", "mask"])
 def test_no_answer_is_left_out_for_its_length(stale):
     world = skewed(stale)
     assert world.stale_groups == []

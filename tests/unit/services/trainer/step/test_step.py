@@ -211,6 +211,9 @@ def test_batch_metrics_by_hand():
     groups = [scored_group(0, rewards=[1, 0, 0, 1], version=3), scored_group(1, rewards=[0, 0, 0, 0], version=2)]
     found = batch_metrics(groups, version=3)
     assert (found["groups"], found["rollouts"], found["staleness_max"], found["staleness_mean"]) == (2, 8, 1, 0.5)
+    assert found["token_lag_max"] == found["token_lag_p95"] == 1
+    old = sum(len(r.token_ids) for r in groups[1].group.rollouts)
+    assert found["token_lag_mean"] == pytest.approx(old / found["completion_tokens"])
     assert found["reward_mean"] == 0.25
     assert found["prompt_tokens"] == 4 * 3 + 4 * 4
     assert found["completion_tokens"] == sum(len(r.token_ids) for g in groups for r in g.group.rollouts)

@@ -45,6 +45,8 @@ def test_a_fitting_server_tells_its_limits() -> None:
     assert found.prompt_length == 4089
     assert (check(context_length=128).context_length, check(context_length=128).prompt_length) == (128, 127)
     assert check({"max_total_num_tokens": 1016}).context_length == 1000
+    admitted = {"max_running_requests": None, "internal_states": [{"effective_max_running_requests_per_dp": 2048}]}
+    assert check(admitted).max_requests == 2048
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,8 @@ def test_a_cpu_server_is_started_with_the_recipes_settings() -> None:
     assert variables["PYTHONPATH"] == str(SHIMS) and variables["GLOO_SOCKET_IFNAME"] == "lo"
     assert variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "false" and variables["OWN"] == "1"
     script = (SHIMS.parent / "serve.sh").read_text()
-    assert config["sleep-on-idle"]
+    assert config["sleep-on-idle"] and config["max-running-requests"] == 9
+    assert "max-running-requests" not in server_config(plan(max_requests=0))
     for flag in ("attention-backend torch_native", "disable-overlap-schedule --sleep-on-idle", "enable-priority"):
         assert f"--{flag}" in script
 
