@@ -10,7 +10,7 @@ import grpc
 from headrace.wire.access.certificates import roles_named
 from headrace.wire.access.process import ProcessAccess, token_in
 from headrace.wire.access.rate import MOST_PER_S, CallRate
-from headrace.wire.access.roles import ALLOWED, OPEN, Role
+from headrace.wire.access.roles import ALLOWED, Role
 from headrace.wire.telemetry import metrics
 from headrace.wire.telemetry.logs import get_logger
 
@@ -41,8 +41,6 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
         """The method's handler, or one that refuses."""
-        if details.method in OPEN:
-            return await continuation(details)
         allowed = ALLOWED.get(details.method, frozenset())
         roles = self._access.tokens().roles_of(token_in(details.invocation_metadata))
         code, text = grpc.StatusCode.PERMISSION_DENIED, f"{details.method} is not for {_words(roles)}"
@@ -55,10 +53,11 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
             code = grpc.StatusCode.RESOURCE_EXHAUSTED
             text = f"{_words(roles)} called {details.method} more than {MOST_PER_S:g} times a second"
 
-        async def refuse(request: object, context: _Context) -> None:
+        async def refuse(unread: object, context: _Context) -> None:
             await self._refuse(context, details.method, code, text)
 
-        return grpc.unary_unary_rpc_method_handler(refuse)
+        # As a handler of streams, since that of a single message would read it first: up to 64 MB from strangers.
+        return grpc.stream_unary_rpc_method_handler(refuse)
 
     def _with_certificate(self, handler: object, method: str, roles: frozenset[Role]) -> object:
         """The handler, behind a look at the caller's certificate: only a call's context has it."""

@@ -7,7 +7,10 @@ from types import MappingProxyType
 from headrace.wire.v1 import access_pb2, orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2
 
 _FILES = (orchestrator_pb2, reward_pb2, rollout_pb2, trainer_pb2)
-_REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
+_OF_EVERY_ROLE = (
+    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    *(f"grpc.health.v1.Health/{name}" for name in ("Check", "List", "Watch")),
+)
 _PREFIX = "ROLE_"
 
 
@@ -24,12 +27,8 @@ class Role(StrEnum):
     ANNOTATOR = "annotator"
 
 
-OPEN = frozenset(f"/grpc.health.v1.Health/{name}" for name in ("Check", "List", "Watch"))
-"""Methods without a token: probes ask whether a process serves, and learn no more."""
-
-
 def _read() -> dict[str, frozenset[Role]]:
-    found = {f"/{_REFLECTION}/ServerReflectionInfo": frozenset(Role)}
+    found = {f"/{method}": frozenset(Role) for method in _OF_EVERY_ROLE}
     for file in _FILES:
         for service in file.DESCRIPTOR.services_by_name.values():
             for method in service.methods:

@@ -1,6 +1,7 @@
 """The app that every service begins with: `/healthz`, `/readyz`, `/metrics`, and the guard before what it adds."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from fastapi import FastAPI, Response
@@ -12,6 +13,8 @@ from headrace.wire.http.error_replies import Refusals, add_error_replies
 from headrace.wire.http.guard import Guard, HttpPolicy
 from headrace.wire.telemetry.metrics import exposition
 
+RENDER_S = 1.0
+"""Seconds for which rendered metrics are answered again: a page takes a tenth of a second of a core."""
 _LOCAL = HttpPolicy()
 _NOT_READY: Refusals = {503: {"model": dict[str, str], "description": "Not ready; `reason` says why."}}
 
@@ -43,13 +46,16 @@ def admin_app(
     app.add_middleware(Guard, policy=policy)
     add_error_replies(app)
 
+    rendered = _OncePerSecond(engine_metrics)
+
+    # On the loop: threads are for routes that work, and a flood may hold them all.
     @app.get("/healthz")
-    def healthz() -> dict[str, str]:
+    async def healthz() -> dict[str, str]:
         """The process answers."""
         return {"status": "ok"}
 
     @app.get("/readyz", responses=_NOT_READY)
-    def readyz(response: Response) -> dict[str, str]:
+    async def readyz(response: Response) -> dict[str, str]:
         """The service can do its work now."""
         reason = ready()
         if reason is None:
@@ -60,7 +66,23 @@ def admin_app(
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Prometheus metrics."""
-        text = await asyncio.to_thread(exposition, await engine_metrics())
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+        return Response(await rendered.text(), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+class _OncePerSecond:
+    """The metrics for all that ask: rendered when somebody asks, and not again within a second."""
+
+    def __init__(self, engine_metrics: Callable[[], Awaitable[Iterable[Metric]]]) -> None:
+        self._engine_metrics = engine_metrics
+        self._one_renders = asyncio.Lock()
+        self._text, self._until = b"", 0.0
+
+    async def text(self) -> bytes:
+        """At most a second old, or as long as others' rendering took."""
+        async with self._one_renders:
+            if time.monotonic() >= self._until:
+                self._text = await asyncio.to_thread(exposition, await self._engine_metrics())
+                self._until = time.monotonic() + RENDER_S
+        return self._text

@@ -1,4 +1,4 @@
-"""uvicorn's connection with the bounds that it lacks: one that sends no request ends, and their number is limited."""
+"""uvicorn's connection with the bounds that it lacks: a peer that neither asks nor reads is cut off; few are open."""
 
 import asyncio
 import math
@@ -6,44 +6,56 @@ import math
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from headrace.wire.http.guard import OPEN_PATHS
 from headrace.wire.http.refusals import note_refusal
 
 HEAD_S = 30.0
-"""Seconds for a request line and headers to arrive, and for what is left of a body that was refused."""
+"""Seconds for a request line and headers to arrive, for what is left of a body that was refused, and for the peer to
+read `_PROGRESS` of an answer."""
 MOST_CONNECTIONS = 512
 """Open at a time on one port: each needs a file descriptor, which journal and checkpoints of the process need, too."""
+_PROGRESS = 16 << 10
+"""Bytes: a peer that reads less of an answer in `HEAD_S` does not read."""
 
 
 class BoundedConnection(H11Protocol):
-    """One connection; it is cut off unless it becomes a request within `HEAD_S`."""
+    """One connection; it is cut off if its peer owes a request, or reads nothing of an answer, for `HEAD_S`."""
 
     _late: asyncio.TimerHandle | None = None
+    """Runs while the next move is the peer's."""
+    _unread = 0
+    """Bytes that the peer had to read when the timer began."""
+    _is_answered = _is_cut = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Closes a connection if there are too many: the one that has sent no request for longest, or else this one.
+        """If too many are open, the one with the least claim to its place makes room, or else this one is closed.
 
-        A flood of silent connections must not keep out requests, such as the supervisor's, which ends a process
-        that gives no answer.
+        A flood of connections must not keep out requests, such as the supervisor's, which ends a process that gives
+        no answer.
         """
         super().connection_made(transport)
+        self._opened = self.loop.time()
+        self._watch()
         if len(self.connections) > MOST_CONNECTIONS:
             note_refusal("connections", f"{MOST_CONNECTIONS} connections are open")
-            silent = [one for one in self.connections if isinstance(one, BoundedConnection) and one.is_silent]
-            if not silent:
-                transport.abort()
-                return
-            min(silent, key=lambda one: one.silent_until).transport.abort()
-        self._watch()
+            open_ones = (one for one in self.connections if isinstance(one, BoundedConnection))
+            min(open_ones, key=lambda one: one.claim)._cut()
 
     @property
-    def is_silent(self) -> bool:
-        """Whether it is open, and no request is in progress on it."""
-        return self._late is not None and not self.transport.is_closing()
+    def claim(self) -> tuple[bool, float]:
+        """The least makes room: of the connections that have had an answer, then of all, the oldest.
 
-    @property
-    def silent_until(self) -> float:
-        """When it is cut off if nothing comes, by the clock of the loop."""
-        return self._late.when() if self._late is not None else math.inf
+        Its age counts from the time at which its peer came to owe a request. One that is served is not to be closed,
+        unlike a stranger's, who asks for what needs no token, was refused, or has not sent its body yet.
+        """
+        if self._late is not None:
+            return not self._is_answered, self._late.when() - HEAD_S
+        if self._is_cut:
+            return True, math.inf
+        is_served = "endpoint" in self.scope and self.scope["path"] not in OPEN_PATHS
+        if is_served and not self.transport.is_closing():
+            return True, math.inf
+        return not self._is_answered, self._opened
 
     def data_received(self, data: bytes) -> None:
         """Takes data of a request, or of the rest of one that was answered before its end."""
@@ -53,12 +65,24 @@ class BoundedConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """From here on the client has to send its next request."""
         super().on_response_complete()
+        self._is_answered = True
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """From here on the client has to read."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the watch."""
-        self._unwatch()
+        self._is_cut = True
         super().connection_lost(exc)
+        self._watch()
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP is counted."""
@@ -66,22 +90,30 @@ class BoundedConnection(H11Protocol):
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:  # The request was answered before its rest turned out to be none.
-            self.transport.abort()
+            self._cut()
 
     def _watch(self) -> None:
-        """Runs a timer while no request is in progress; data alone does not start it anew."""
-        if self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY):
-            self._unwatch()
-        elif self._late is None and not self.transport.is_closing():
-            self._late = self.loop.call_later(HEAD_S, self._cut_off)
-
-    def _unwatch(self) -> None:
-        if self._late is not None:
+        """Runs the timer while the next move is the peer's; data alone does not start it anew."""
+        works = self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY) and not self.flow.write_paused
+        if self._late is not None and (works or self._is_cut):
             self._late.cancel()
             self._late = None
+        elif self._late is None and not works and not self._is_cut:
+            self._unread = self.transport.get_write_buffer_size()
+            self._late = self.loop.call_later(HEAD_S, self._look)
 
-    def _cut_off(self) -> None:
+    def _look(self) -> None:
+        """Cuts the peer off, unless it reads."""
         self._late = None
-        if not self.transport.is_closing():
-            note_refusal("slow", f"no request came within {HEAD_S:.0f} s")
-            self.transport.abort()
+        left = self.transport.get_write_buffer_size()
+        if left and left <= self._unread - _PROGRESS:
+            self._watch()
+            return
+        reason = ("unread", "nothing of an answer was read") if left else ("slow", "no request came")
+        note_refusal(reason[0], f"{reason[1]} within {HEAD_S:.0f} s")
+        self._cut()
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        self._watch()
+        self.transport.abort()

@@ -28,14 +28,14 @@ from headrace.wire.process import failpoints
 from headrace.wire.telemetry.logs import get_logger
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+SMALL_MESSAGE_BYTES = 1024 * 1024
+"""For servers that are asked in a few words."""
 _WATCH_S = 1.0
 UNIX = "unix:"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-)
+_RECEIVES = "grpc.max_receive_message_length"
+_SENDS = ("grpc.max_send_message_length", MAX_MESSAGE_BYTES)
 
 _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (ContractError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -162,8 +162,11 @@ async def serve(
     port: int,
     *,
     ready: Callable[[], str | None] = lambda: None,
+    most_bytes: int = MAX_MESSAGE_BYTES,
 ) -> RpcServer:
     """Starts a server; `services` maps full service names to functions that add the servicer.
+
+    A request has at most `most_bytes`; none is read before its token was accepted.
 
     Port 0 takes a free one. `host` may be unix:PATH, without a port: a path of at most 107 bytes in a folder that only
     this user may enter; what a killed process has left there is replaced. `ready()` is asked, on this loop, for the
@@ -178,7 +181,8 @@ async def serve(
     if access is not None:
         access.tokens()
         guards, credentials = [AccessInterceptor(access)], server_credentials(access)
-    server = grpc.aio.server(interceptors=[*guards, _ErrorInterceptor()], options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
+    options = ((_RECEIVES, most_bytes), _SENDS, ("grpc.so_reuseport", 0))
+    server = grpc.aio.server(interceptors=[*guards, _ErrorInterceptor()], options=options)
     health_pb2_grpc.add_HealthServicer_to_server(_Health(services.keys(), ready), server)
     for add in services.values():
         add(server)
@@ -202,7 +206,8 @@ def channel(address: str, serves: Role | None = None) -> grpc.aio.Channel:
     without. Raises ConfigError for certificates that cannot be used.
     """
     options = (
-        *_OPTIONS,
+        (_RECEIVES, MAX_MESSAGE_BYTES),
+        _SENDS,
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
         # Else `grpc_proxy`, `https_proxy` and `http_proxy` of a container would send it out of the run's network.

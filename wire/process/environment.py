@@ -49,6 +49,9 @@ _OF_OTHERS = re.compile(
     r"|GRPC_(?!ENABLE_FORK_SUPPORT$|VERBOSITY$|TRACE$|DEFAULT_SSL_ROOTS_FILE_PATH$)\w+"
 )
 """gRPC's own default roots are for servers elsewhere, such as a collector: the run's channels have theirs."""
+CUMEM = "NCCL_CUMEM_ENABLE"
+SGLANG_CUMEM = "0"
+"""What an SGLang server has without the variable (0.5.23, `entrypoints/engine.py`); NCCL itself takes 1."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -61,6 +64,17 @@ def inherited() -> dict[str, str]:
 def set_default(name: str, value: str) -> None:
     """Sets a variable for libraries of this process and its children, unless the user has set it."""
     os.environ.setdefault(name, value)
+
+
+def nccl_cumem() -> str:
+    """NCCL_CUMEM_ENABLE of this process and of those that it starts from now on; to be called before NCCL is used.
+
+    On one machine a GPU's memory handle is of the kind that its process's value names, and is read as what the other
+    process's value names (NCCL 2.30.7, `transport/p2p.cc`): unequal values break the link. All have SGLang's, unless
+    the environment sets it.
+    """
+    set_default(CUMEM, SGLANG_CUMEM)
+    return os.environ[CUMEM]
 
 
 def set_variable(name: str, value: str) -> None:

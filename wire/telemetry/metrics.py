@@ -47,8 +47,8 @@ RPC_REFUSED = Counter(
 HTTP_REFUSED = Counter(
     "headrace_http_refused",
     "HTTP requests that were refused: a foreign host or origin, a content_type other than JSON, no token, one of "
-    "another role, a body that is too_large or slow, no room for it (busy), what is no HTTP (malformed), too many "
-    "connections.",
+    "another role, a body that is too_large or slow, no room for it (busy), what is no HTTP (malformed), an answer "
+    "left unread, too many connections.",
     ["reason"],
 )
 ACCESS_REREAD = Counter(

@@ -175,10 +175,13 @@ class Routes(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     NCCL_VERSION_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    NCCL_CUMEM_FIELD_NUMBER: _builtins.int
     ranks: _builtins.int
     """Ranks of the collective group that it takes (tensor parallel engines take several)."""
     nccl_version: _builtins.str
     """Version of its NCCL, such as 2.28.9; empty where it is unknown or there is none."""
+    nccl_cumem: _builtins.str
+    """Its NCCL_CUMEM_ENABLE, where it has NCCL."""
     @_builtins.property
     def backends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Collective backends it can use, the best first: nccl, gloo. Empty: only the disk."""
@@ -194,10 +197,11 @@ class Routes(_message.Message):
         ranks: _builtins.int = ...,
         nccl_version: _builtins.str = ...,
         devices: _abc.Iterable[_builtins.str] | None = ...,
+        nccl_cumem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "devices", b"devices", "nccl_version", b"nccl_version", "ranks", b"ranks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "devices", b"devices", "nccl_cumem", b"nccl_cumem", "nccl_version", b"nccl_version", "ranks", b"ranks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

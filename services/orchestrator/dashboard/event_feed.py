@@ -1,6 +1,7 @@
 """Server-sent events for all connected browsers; a client that is too slow is disconnected and resumes later."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ class Event:
 
 @dataclass(eq=False, slots=True)
 class _Client:
+    token: str
     queue: "asyncio.Queue[Event | None]" = field(default_factory=lambda: asyncio.Queue(_QUEUE))
     is_cut: bool = False
 
@@ -51,16 +53,13 @@ class EventFeed:
     """Fans events out to all clients. Used on one event loop only."""
 
     def __init__(self) -> None:
-        self._clients: set[_Client] = set()
-        self._closed = False
+        self._clients: dict[_Client, None] = {}
+        """Oldest first."""
+        self.is_closed = False
+        """Whether no client is taken in any more."""
 
     def __len__(self) -> int:
         return len(self._clients)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a further client must be rejected."""
-        return self._closed or len(self._clients) >= MOST_CLIENTS
 
     def send(self, event: Event) -> None:
         """Queues the event for every connected client; disconnects clients whose queue is full."""
@@ -72,23 +71,30 @@ class EventFeed:
 
     def close(self) -> None:
         """Ends all streams, so that the server can stop."""
-        self._closed = True
+        self.is_closed = True
         for client in list(self._clients):
             self._cut(client)
 
     def _cut(self, client: _Client) -> None:
         """Ends the client's stream after the event that is being sent now."""
-        self._clients.discard(client)
+        self._clients.pop(client, None)
         client.is_cut = True
         while not client.queue.empty():
             client.queue.get_nowait()
         client.queue.put_nowait(None)
 
-    async def listen(self, missed: Missed) -> AsyncIterator[str]:
+    def _make_room(self) -> None:
+        """Ends the oldest stream of the token that has the most, if no further one fits."""
+        if len(self._clients) >= MOST_CLIENTS:
+            ((greedy, _),) = Counter(client.token for client in self._clients).most_common(1)
+            self._cut(next(client for client in self._clients if client.token == greedy))
+
+    async def listen(self, missed: Missed, token: str = "") -> AsyncIterator[str]:
         """The stream of a new client: the events of `missed()`, then all new ones."""
-        client = _Client()
+        self._make_room()
+        client = _Client(token)
         # From here on no event is lost: those sent while the missed rows are read wait in the queue.
-        self._clients.add(client)
+        self._clients[client] = None
         last = -1
         try:
             yield "retry: 1000\n\n"
@@ -110,4 +116,4 @@ class EventFeed:
                 if event_or_end.step is None or event_or_end.step > last:
                     yield event_or_end.text
         finally:
-            self._clients.discard(client)
+            self._clients.pop(client, None)

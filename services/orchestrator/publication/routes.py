@@ -37,6 +37,9 @@ def choose_route(trainer: Routes, replica: Routes, *, distrust: str = "") -> Rou
     if not trainer.nccl_version or trainer.nccl_version != replica.nccl_version:
         versions = f"trainer {trainer.nccl_version or 'unknown'}, replica {replica.nccl_version or 'unknown'}"
         return Route(second, f"unequal NCCL versions hang ({versions})")
+    if trainer.nccl_cumem != replica.nccl_cumem:
+        values = f"trainer {trainer.nccl_cumem or 'unknown'}, replica {replica.nccl_cumem or 'unknown'}"
+        return Route(second, f"with unequal NCCL_CUMEM_ENABLE two GPUs of a machine cannot exchange weights ({values})")
     return Route("nccl")
 
 

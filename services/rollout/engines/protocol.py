@@ -122,6 +122,7 @@ class Routes:
     ranks: int = 1
     """Number of ranks that the engine occupies in the collective group."""
     nccl_version: str = ""
+    nccl_cumem: str = ""
     devices: tuple[str, ...] = ()
     """Names of its accelerators, unique across machines."""
 

@@ -120,6 +120,7 @@ class Heartbeat:
                 backends=routes.backends,
                 ranks=routes.ranks,
                 nccl_version=routes.nccl_version,
+                nccl_cumem=routes.nccl_cumem,
                 devices=routes.devices,
             ),
             first_verify_s=0.0 if self._gate.has_served else self._engine.first_verify_s,

@@ -37,7 +37,7 @@ from headrace.services.trainer.distributed.topology import RankTopology, rank_de
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, has_address, interface_of
-from headrace.wire.process.environment import set_default, set_variable
+from headrace.wire.process.environment import nccl_cumem, set_default, set_variable
 from headrace.wire.process.lifecycle import die_with_parent, in_time
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights.store import GroupStore
@@ -128,6 +128,7 @@ class RankProcesses:
         place, options = self._place, self._options
         if not self._has_group:
             return Ranks.alone()
+        nccl_cumem()
         if place.nodes == 1 and (name := interface_of(_HOST)):
             # Whatever interface a cluster names, or the host's name resolves to.
             set_variable("GLOO_SOCKET_IFNAME", name)

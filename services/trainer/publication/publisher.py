@@ -23,6 +23,7 @@ from headrace.wire import tracing
 from headrace.wire.contracts.digests import XXH3
 from headrace.wire.errors import TransientError, WaitTimeoutError
 from headrace.wire.peers.rpc import call
+from headrace.wire.process.environment import nccl_cumem
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import common_pb2, orchestrator_pb2
 from headrace.wire.weights import device_names, nccl_version, tensors_of
@@ -72,6 +73,7 @@ class Publisher:
             backends=["nccl", "gloo"] if on_gpu else ["gloo"],
             ranks=1,
             nccl_version=nccl_version() if on_gpu else "",
+            nccl_cumem=nccl_cumem() if on_gpu else "",
             devices=device_names(self._device),
         )
 

@@ -10,6 +10,7 @@ from headrace.services.trainer.service import SERVICE_NAME, http_app
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.host.disk import DiskWatch
 from headrace.wire.http import serve_http
+from headrace.wire.peers.rpc import SMALL_MESSAGE_BYTES
 from headrace.wire.peers.rpc import serve as serve_rpc
 
 _START_S = 30.0
@@ -35,7 +36,9 @@ class HealthServer:
         settings = self._settings
         # The service name is registered for its health only; none of its calls is served.
         names = {SERVICE_NAME: lambda _server: None}
-        self._rpc = await serve_rpc(names, settings.rpc_host, settings.grpc_port, ready=self._ready)
+        self._rpc = await serve_rpc(
+            names, settings.rpc_host, settings.grpc_port, ready=self._ready, most_bytes=SMALL_MESSAGE_BYTES
+        )
         self._http = await serve_http(http_app(self._ready, settings), settings.host, settings.http_port)
 
     def _ready(self) -> str | None:

@@ -23,7 +23,7 @@ from headrace.wire.host.disk import DiskWatch
 from headrace.wire.host.disk_fault import raise_noted
 from headrace.wire.http import serve_http
 from headrace.wire.journal import JournalRecord, JournalWriter, highest_incarnation, read_lengths
-from headrace.wire.peers.rpc import call, channel
+from headrace.wire.peers.rpc import SMALL_MESSAGE_BYTES, call, channel
 from headrace.wire.peers.rpc import serve as serve_rpc
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.file_digests import config_digests
@@ -75,7 +75,11 @@ class Runtime:
     async def _serve(self) -> None:
         settings = self._settings
         rpc = await serve_rpc(
-            {SERVICE_NAME: self._servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=self._ready
+            {SERVICE_NAME: self._servicer.add_to},
+            settings.rpc_host,
+            settings.grpc_port,
+            ready=self._ready,
+            most_bytes=SMALL_MESSAGE_BYTES,
         )
         await serve_http(http_app(self._ready, settings), settings.host, settings.http_port)
         self._port = rpc.port

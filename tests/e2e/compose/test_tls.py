@@ -140,7 +140,7 @@ def test_a_container_holds_only_the_secrets_of_its_own_role(run: Project) -> Non
 
 def test_grpc_refuses_clear_text_and_callers_without_a_certificate(run: Project) -> None:
     answers = json.loads(run.python("reward", GRPC_WAYS, "/run/tokens", *PORTS))
-    assert answers == [["UNAVAILABLE", "UNAVAILABLE", "OK"]] * len(PORTS)
+    assert answers == [["UNAVAILABLE", "UNAVAILABLE", "UNAUTHENTICATED"]] * len(PORTS)
 
 
 def test_a_token_works_only_with_the_certificate_of_its_role(run: Project) -> None:

@@ -16,6 +16,7 @@ from fastapi import Response
 from headrace.services.orchestrator.settings import PublicationTable
 from headrace.services.rollout.engines.sglang import start
 from headrace.wire.http import serve_http
+from headrace.wire.process.environment import CUMEM, nccl_cumem
 from headrace.wire.v1 import common_pb2
 from tests.integration.rollout.test_sglang_client import Script
 from tests.rollout_models import VOCAB, make_model, save_folder
@@ -102,6 +103,21 @@ async def test_the_server_hashes_its_loaded_weights_before_the_first_publication
             engine = await start.start_engine(sglang_settings(model, tmp_path, {"urls": [url], "device": "cuda"}))
             assert engine.loaded_checksums == found
             await engine.close(5)
+
+
+async def test_a_server_has_the_trainers_cumem_unless_its_own_environment_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save_folder(make_model(max_position_embeddings=4096), tmp_path / "model")
+    for inherited, own, launched, attached in (("", {}, "0", "0"), ("1", {}, "1", "0"), ("1", {CUMEM: "2"}, "2", "2")):
+        monkeypatch.setenv(CUMEM, inherited)
+        if not inherited:
+            monkeypatch.delenv(CUMEM)
+        launches = sglang_settings(model, tmp_path, {"device": "cuda", "env": own})
+        assert start._launch_plan(launches).env[CUMEM] == launched
+        attaches = sglang_settings(model, tmp_path, {"device": "cuda", "env": own, "urls": ["http://gpu-1:30000"]})
+        assert (await start._routes(attaches)).nccl_cumem == attached
+        assert nccl_cumem() == (inherited or "0"), "of the trainer"
 
 
 async def test_a_replica_that_still_compiles_does_not_delay_serving_replicas(tmp_path: Path) -> None:

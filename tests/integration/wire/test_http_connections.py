@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from fastapi import Response
 from prometheus_client import REGISTRY
 
-from headrace.wire.http import HttpServer, admin_app, connection, serve_http
+from headrace.wire.http import HttpServer, admin_app, app, connection, serve_http
 
+LARGE = 32 << 20
+"""Bytes of an answer that no buffer between the two ends holds."""
 HEAD = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -18,16 +22,20 @@ HEAD = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/jso
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HttpServer]:
     monkeypatch.setattr(connection, "HEAD_S", 0.3)
     monkeypatch.setattr(connection, "MOST_CONNECTIONS", 20)
-    app = admin_app("test", lambda: None)
+    made = admin_app("test", lambda: None)
 
-    @app.get("/slow")
+    @made.get("/slow")
     async def slow() -> dict[str, str]:
         await asyncio.sleep(1.0)
         return {"said": "slow"}
 
-    made = await serve_http(app, "127.0.0.1", 0)
-    yield made
-    await made.stop()
+    @made.get("/large")
+    async def large() -> Response:
+        return Response(bytes(LARGE))
+
+    serving = await serve_http(made, "127.0.0.1", 0)
+    yield serving
+    await serving.stop()
 
 
 def refused(reason: str) -> float:
@@ -96,17 +104,69 @@ async def test_a_flood_of_silent_connections_keeps_out_none_that_asks(
         one.close()
 
 
+@pytest.mark.parametrize("path", [b"/metrics", b"/none", b"/large"])
+async def test_pipelined_requests_whose_answers_are_not_read_keep_out_none_that_asks(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, path: bytes
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 60.0)
+    opened = [await asyncio.open_connection("127.0.0.1", server.port, limit=1) for _ in range(25)]
+    for _, writer in opened:
+        writer.write((b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n") * 2000)
+    await asyncio.sleep(1.0)
+    assert [await alive(server.port) for _ in range(5)] == [True] * 5
+    for _, writer in opened:
+        writer.transport.abort()
+
+
+async def test_an_answer_that_is_not_read_is_cut_off_and_one_that_is_read_slowly_arrives(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 1.0)
+    asks, close = b"GET /large HTTP/1.1\r\nHost: localhost\r\n%b\r\n", b"Connection: close\r\n"
+    for ends in (b"", close):
+        before, (_, mute) = refused("unread"), await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+        mute.write(asks % ends)
+        async with asyncio.timeout(60):
+            while refused("unread") == before:
+                await asyncio.sleep(0.05)
+        mute.close()
+    before, small = refused("unread"), socket.create_connection(("127.0.0.1", server.port))
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    reader, writer = await asyncio.open_connection(sock=small)
+    writer.write(asks % close)
+    slow_until, heard = asyncio.get_running_loop().time() + 2.5, 0
+    while got := await reader.read(1 << 16):
+        heard += len(got)
+        await asyncio.sleep(0.02 if asyncio.get_running_loop().time() < slow_until else 0)
+    writer.close()
+    assert heard > LARGE and refused("unread") == before
+
+
+async def test_metrics_are_rendered_once_a_second_for_all_askers(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered = []
+    monkeypatch.setattr(app, "exposition", lambda engine: rendered.append(engine) or b"%d" % len(rendered))
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        monkeypatch.setattr(app, "RENDER_S", 0.0)
+        assert [(await http.get(url)).text for _ in range(2)] == ["1", "2"]
+        monkeypatch.setattr(app, "RENDER_S", 1e9)
+        heard = await asyncio.gather(*(http.get(url) for _ in range(10)))
+        assert {one.text for one in heard} == {"3"}
+
+
 async def test_a_connection_beyond_as_many_requests_in_progress_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MOST_CONNECTIONS", 3)
-    app, finish, asked = admin_app("test", lambda: None), asyncio.Event(), asyncio.Semaphore(0)
+    made, finish, asked = admin_app("test", lambda: None), asyncio.Event(), asyncio.Semaphore(0)
 
-    @app.get("/held")
+    @made.get("/held")
     async def held() -> dict[str, str]:
         asked.release()
         await finish.wait()
         return {"said": "held"}
 
-    server = await serve_http(app, "127.0.0.1", 0)
+    server = await serve_http(made, "127.0.0.1", 0)
     before = refused("connections")
     async with httpx.AsyncClient(trust_env=False, timeout=60) as http, asyncio.timeout(60):
         asking = [asyncio.create_task(http.get(f"http://127.0.0.1:{server.port}/held")) for _ in range(3)]

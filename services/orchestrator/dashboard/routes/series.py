@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-from fastapi import FastAPI, Header, Query, Response
+from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from headrace.services.orchestrator.dashboard.board import Board
@@ -14,7 +14,7 @@ from headrace.services.orchestrator.dashboard.readers.thin import thin
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.series import CurvePoints, LogRecord, MetricSeries
 from headrace.wire.api.status import EvaluationRow
-from headrace.wire.http import read_refusals
+from headrace.wire.http import bearer_of, read_refusals
 from headrace.wire.rundir.metrics import TIME
 
 MOST_NAMES = 64
@@ -43,13 +43,18 @@ def add_curves(app: FastAPI, board: Board) -> None:
         return await on_thread(lambda: series_view(rows, wanted, points, first, last, evals))
 
     @app.get("/api/events", response_class=StreamingResponse, responses=read_refusals(401, 422, 503))
-    async def get_events(after: str = "", last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-        """Server-sent events: status, step, eval, log; `resync` = reload the series."""
-        if board.feed.is_full:
-            raise RequestRefusedError(503, "too many pages listen already; close one")
+    async def get_events(
+        request: Request, after: str = "", last_event_id: Annotated[str | None, Header()] = None
+    ) -> StreamingResponse:
+        """Server-sent events: status, step, eval, log; `resync` = reload the series.
+
+        Of too many streams the oldest of the token that has the most ends.
+        """
+        if board.feed.is_closed:
+            raise RequestRefusedError(503, "the service is stopping")
         match = _LAST_ID.fullmatch(last_event_id or after)
         known = int(match.group(1)) if match else None
-        stream = board.feed.listen(lambda: board.missed(known))
+        stream = board.feed.listen(lambda: board.missed(known), bearer_of(request.headers))
         return StreamingResponse(stream, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
     @app.get("/api/log", response_model=list[LogRecord], responses=read_refusals(401, 422))

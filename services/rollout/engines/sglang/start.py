@@ -24,6 +24,7 @@ from headrace.services.rollout.engines.sglang.requests import (
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.host.gpu_lock import GpuLock
+from headrace.wire.process.environment import CUMEM, SGLANG_CUMEM, nccl_cumem
 from headrace.wire.process.lifecycle import wait_for
 from headrace.wire.telemetry.logs import get_logger
 
@@ -167,7 +168,7 @@ def _launch_plan(settings: RolloutSettings) -> LaunchPlan:
         deterministic=table.deterministic,
         threads=settings.run.threads,
         extra_args=own.extra_args,
-        env=own.env,
+        env={CUMEM: nccl_cumem()} | own.env,
         lora=settings.model.lora,
         python_path=shims_for(device, own.python_path),
         takes_turns=table.gpu_sharing == "turns",
@@ -224,7 +225,8 @@ async def _routes(settings: RolloutSettings) -> Routes:
             )
         devices = devices[first : first + table.tp]
     backends = ("nccl", "gloo") if nccl and devices else ("gloo",)
-    return Routes(backends=backends, ranks=table.tp, nccl_version=nccl, devices=devices)
+    cumem = table.env.get(CUMEM, SGLANG_CUMEM if table.urls else nccl_cumem())
+    return Routes(backends=backends, ranks=table.tp, nccl_version=nccl, nccl_cumem=cumem, devices=devices)
 
 
 async def _hardware(python: Path) -> tuple[str, tuple[str, ...]]:

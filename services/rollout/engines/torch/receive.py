@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headrace.services.rollout.engines.protocol import Routes
 from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.process.environment import nccl_cumem
 from headrace.wire.v1 import common_pb2, rollout_pb2
 from headrace.wire.weights import (
     CollectiveGroup,
@@ -46,7 +47,12 @@ class Receiver:
         """Routes by which weights can be received."""
         if self._device.type != "cuda":
             return Routes(backends=("gloo",))
-        return Routes(backends=("nccl", "gloo"), nccl_version=nccl_version(), devices=device_names(self._device))
+        return Routes(
+            backends=("nccl", "gloo"),
+            nccl_version=nccl_version(),
+            nccl_cumem=nccl_cumem(),
+            devices=device_names(self._device),
+        )
 
     def receive(
         self, plan: common_pb2.WeightPlan, request: rollout_pb2.ReceiveWeightsRequest, timeout_s: float

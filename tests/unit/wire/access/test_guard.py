@@ -5,12 +5,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 
 from headrace.wire.access import process, rate
 from headrace.wire.access.rate import CallRate
-from headrace.wire.access.roles import ALLOWED, OPEN, Role
+from headrace.wire.access.roles import ALLOWED, Role
 from headrace.wire.errors import ConfigError
 from headrace.wire.peers import rpc
 from headrace.wire.v1 import (
@@ -44,6 +43,7 @@ METHODS = {
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
+HEALTH = "/grpc.health.v1.Health/Check"
 REACHED = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED)
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
 
@@ -66,14 +66,14 @@ async def port(folder: Path) -> AsyncIterator[int]:
     await server.stop(0)
 
 
-async def code_of(port: int, method: str, *metadata: tuple[str, str]) -> grpc.StatusCode:
-    """Status of a call without a message; a stream's first answer."""
+async def code_of(port: int, method: str, *metadata: tuple[str, str], body: bytes = b"") -> grpc.StatusCode:
+    """Status of a call; of a stream's first answer."""
     async with rpc.channel(f"127.0.0.1:{port}") as opened:
         try:
             if method.rpartition("/")[2] in ("WatchReplicas", "Chat"):
-                await opened.unary_stream(method)(b"", metadata=metadata, timeout=20).read()
+                await opened.unary_stream(method)(body, metadata=metadata, timeout=20).read()
             else:
-                await opened.unary_unary(method)(b"", metadata=metadata, timeout=20)
+                await opened.unary_unary(method)(body, metadata=metadata, timeout=20)
         except grpc.aio.AioRpcError as error:
             return error.code()
     return grpc.StatusCode.OK
@@ -84,7 +84,7 @@ def bearer(folder: Path, role: Role) -> tuple[str, str]:
 
 
 def test_every_method_names_its_roles() -> None:
-    listed = {method for method in ALLOWED if "reflection" not in method}
+    listed = {method for method in ALLOWED if not method.startswith("/grpc.")}
     assert listed == METHODS and len(METHODS) > 20
     assert not [method for method, roles in ALLOWED.items() if not roles]
     assert not [method for method in METHODS if Role.ANNOTATOR in ALLOWED[method]]
@@ -140,14 +140,21 @@ def test_a_bucket_fills_again_and_no_further_than_its_size() -> None:
     assert rate.UNBOUNDED <= METHODS
 
 
-async def test_health_needs_no_token_and_reflection_does(port: int, folder: Path) -> None:
-    async with rpc.channel(f"127.0.0.1:{port}") as opened:
-        health = health_pb2_grpc.HealthStub(opened)
-        answer = await health.Check(health_pb2.HealthCheckRequest(service="wire.v1.TrainerService"), timeout=20)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
-    assert {method.rpartition("/")[2] for method in OPEN} == {"Check", "List", "Watch"}
+async def test_health_and_reflection_are_for_every_role(port: int, folder: Path) -> None:
     (reflection,) = [method for method in ALLOWED if "reflection" in method]
     assert await code_of(port, reflection) is UNAUTHENTICATED
+    assert await code_of(port, HEALTH) is UNAUTHENTICATED
+    assert {await code_of(port, HEALTH, bearer(folder, role)) for role in Role} == {grpc.StatusCode.OK}
+
+
+async def test_a_request_is_read_after_its_token_and_no_further_than_the_server_takes(folder: Path) -> None:
+    add = SERVICES["wire.v1.TrainerService"]
+    server = await rpc.serve({"": lambda made: add(BASES[3](), made)}, "127.0.0.1", 0, most_bytes=1000)
+    large, token = bytes(10_000), bearer(folder, Role.ORCHESTRATOR)
+    for method in ("/wire.v1.TrainerService/GetFates", HEALTH, "/none/Such"):
+        assert await code_of(server.port, method, body=large) is UNAUTHENTICATED, "it was read"
+    assert await code_of(server.port, HEALTH, token, body=large) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await server.stop(0)
 
 
 async def test_our_calls_carry_the_token_and_a_foreign_run_is_named(port: int, folder: Path, tmp_path: Path) -> None:

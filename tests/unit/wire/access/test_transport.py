@@ -8,18 +8,17 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.operate.authority import renew
 from headrace.wire.access import process, reread
 from headrace.wire.access.certificates import name_of, read_certificates
-from headrace.wire.access.roles import ALLOWED, OPEN, Role
+from headrace.wire.access.roles import ALLOWED, Role
 from headrace.wire.errors import TransientError
 from headrace.wire.peers import rpc
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from headrace.wire.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from tests.authority import certificates, expired
-from tests.unit.wire.access.test_guard import BASES, DENIED, METHODS, SERVICES, bearer
+from tests.unit.wire.access.test_guard import BASES, DENIED, HEALTH, METHODS, SERVICES, bearer
 
 AWAY = grpc.StatusCode.UNAVAILABLE
 
@@ -81,7 +80,7 @@ async def codes_of(
 async def test_a_caller_without_a_certificate_of_the_authority_is_refused_on_every_method(
     port: int, tokens: Path, folder: Path
 ) -> None:
-    every = METHODS | OPEN
+    every = METHODS | {HEALTH}
     token = bearer(tokens, Role.TRAINER)
     root = grpc.ssl_channel_credentials((folder / "certs" / "ca.pem").read_bytes())
     named = (("grpc.ssl_target_name_override", name_of(Role.ORCHESTRATOR)),)
@@ -109,12 +108,6 @@ async def test_a_certificate_of_another_role_than_the_tokens_is_refused_on_every
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
     assert caught.value.code() is DENIED and "the token is of viewer, the certificate of rollout" in str(caught.value)
-
-
-async def test_health_answers_every_caller_with_a_certificate(port: int, folder: Path) -> None:
-    async with shows(port, folder / "certs", Role.VIEWER) as opened:
-        answer = await health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest(), timeout=20)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def register(port: int, serves: Role | None) -> None:

@@ -18,9 +18,9 @@ async def nothing() -> list[Event]:
     return []
 
 
-async def begun(feed: EventFeed, missed=nothing) -> AsyncIterator[str]:
+async def begun(feed: EventFeed, missed=nothing, token: str = "") -> AsyncIterator[str]:
     """A client that is taken in."""
-    stream = feed.listen(missed)
+    stream = feed.listen(missed, token)
     assert (await anext(stream)).startswith("retry:")
     return stream
 
@@ -61,14 +61,18 @@ async def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on(monke
     assert [text async for text in slow] == []
 
 
-async def test_a_full_feed_has_room_again_once_a_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "MOST_CLIENTS", 2)
+async def test_in_a_full_feed_the_oldest_stream_of_the_greediest_token_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed_module, "MOST_CLIENTS", 4)
     feed = EventFeed()
-    streams = [await begun(feed), await begun(feed)]
+    first, *greedy = [await begun(feed, token=token) for token in ("a", "b", "b", "b")]
+    late = [await begun(feed, token=token) for token in ("b", "c")]
     feed.send(step(1))
-    assert await anext(streams[0]) == step(1).text and feed.is_full
-    await streams[0].aclose()
-    assert not feed.is_full
+    assert [await anext(stream, "ended") for stream in greedy] == ["ended", "ended", step(1).text]
+    assert [await anext(stream) for stream in (first, *late)] == [step(1).text] * 3
+    await first.aclose()
+    assert len(feed) == 3
 
 
 async def test_a_closed_feed_ends_all_streams_and_accepts_no_client() -> None:
@@ -78,4 +82,4 @@ async def test_a_closed_feed_ends_all_streams_and_accepts_no_client() -> None:
     await asyncio.sleep(0)
     feed.close()
     assert await asyncio.gather(*waiting) == ["ended", "ended"]
-    assert feed.is_full and len(feed) == 0
+    assert feed.is_closed and len(feed) == 0

@@ -5,11 +5,12 @@ import pytest
 from headrace.services.orchestrator.publication.routes import Route, choose_route
 from headrace.wire.v1.common_pb2 import Routes
 
+CUMEM = "with unequal NCCL_CUMEM_ENABLE two GPUs of a machine cannot exchange weights (trainer 0, replica 1)"
 UNEQUAL = "unequal NCCL versions hang (trainer 2.29.7, replica 2.30.7)"
 
 
-def gpu(uuid: str, nccl: str = "2.30.7", backends: tuple[str, ...] = ("nccl", "gloo")) -> Routes:
-    return Routes(backends=backends, ranks=1, nccl_version=nccl, devices=[uuid])
+def gpu(uuid: str, nccl: str = "2.30.7", backends: tuple[str, ...] = ("nccl", "gloo"), cumem: str = "0") -> Routes:
+    return Routes(backends=backends, ranks=1, nccl_version=nccl, nccl_cumem=cumem, devices=[uuid])
 
 
 CPU = Routes(backends=["gloo"], ranks=1)
@@ -22,6 +23,7 @@ CPU = Routes(backends=["gloo"], ranks=1)
         (gpu("GPU-a", "2.29.7"), gpu("GPU-b"), Route("gloo", UNEQUAL)),
         (gpu("GPU-a", "2.29.7"), gpu("GPU-b", backends=("nccl",)), Route("disk", UNEQUAL)),
         (gpu("GPU-a"), gpu("GPU-b", ""), Route("gloo", "unequal NCCL versions hang (trainer 2.30.7, replica unknown)")),
+        (gpu("GPU-a"), gpu("GPU-b", cumem="1"), Route("gloo", CUMEM)),
         (gpu("GPU-a"), gpu("GPU-a"), Route("gloo", "NCCL refuses two ranks on one device (GPU-a)")),
         (gpu("GPU-a"), CPU, Route("gloo", "the replica reports no NCCL, or no GPU")),
         (CPU, gpu("GPU-b"), Route("gloo")),
