@@ -194,6 +194,8 @@ export interface paths {
         /**
          * Get Events
          * @description Server-sent events: status, step, eval, log; `resync` = reload the series.
+         *
+         *     Of too many streams the oldest of the token that has the most ends.
          */
         get: operations["get_events_api_events_get"];
         put?: never;
