@@ -26,9 +26,9 @@ from headrace.inspect.history import check_run, checked_receipt
 from headrace.model.tiny_models import make_text_model
 from headrace.reference.algorithms import as_text, describe
 from headrace.run.execute import FAILED, FINISHED, Output, execute
-from headrace.run.fork import fork_run
 from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
+from headrace.run.preparation.fork import fork_run
 from headrace.run.preparation.input_checks import check_around
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError
