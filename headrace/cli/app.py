@@ -247,13 +247,9 @@ add_verbs(app)
 
 @app.command("make-model")
 def make_model(
-    tokenizer_from: Annotated[
-        Path, typer.Option("--tokenizer-from", help="Data or text to learn the BPE from.")
-    ],
+    tokenizer_from: Annotated[Path, typer.Option("--tokenizer-from", help="Data or text to learn the BPE from.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
-    columns: Annotated[
-        str, typer.Option("--columns", help="Its columns, separated by commas.")
-    ] = "",
+    columns: Annotated[str, typer.Option("--columns", help="Its columns, separated by commas.")] = "",
     vocab_size: Annotated[int, typer.Option("--vocab-size", min=300)] = 1024,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     json: Json = False,

@@ -178,9 +178,7 @@ def _show_receipt(receipt: Receipt | None, console: Console) -> None:
 def ended_in_words(run_dir: str) -> str:
     """Text for a run without a supervisor: under Compose or Kubernetes only the orchestrator reports its state."""
     host = read_object(RunPaths(Path(run_dir)).settings("orchestrator")).get("host", "127.0.0.1")
-    return (
-        run_state(Path(run_dir)) if host in _LOOPBACK else "no supervisor here; ask containers by --url"
-    )
+    return run_state(Path(run_dir)) if host in _LOOPBACK else "no supervisor here; ask containers by --url"
 
 
 def view_of(shown: RunLook) -> View:

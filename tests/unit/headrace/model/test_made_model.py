@@ -51,7 +51,7 @@ def test_a_tokenizer_is_learned_from_text_or_from_any_data(tmp_path: Path) -> No
     pq.write_table(pa.table({"n": [1, 2], "a": ["one", "two"], "b": ["x", "y"]}), tmp_path / "rows.parquet")
     assert read_texts(tmp_path / "rows.parquet", ()) == ["one", "x", "two", "y"]
     assert read_texts(tmp_path / "rows.parquet", ("n",)) == ["1", "2"]
-    with pytest.raises(DataError, match="rows.parquet: row 0: 'c' is not one of n, a, b"):
+    with pytest.raises(DataError, match=r"rows\.parquet: row 0: 'c' is not one of n, a, b"):
         read_texts(tmp_path / "rows.parquet", ("c",))
     found = resolved(tmp_path, 'kind = "text"\ntext = "text.txt"\nvocab_size = 300')
     table = found.to_make
