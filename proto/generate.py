@@ -30,6 +30,9 @@ def main(out: Path) -> int:
     if code == 0:
         for source in sources:
             rewrite_imports(out / "wire" / "v1", source.stem)
+            if "\nservice " not in source.read_text(encoding="utf-8"):  # protoc writes a module of no service, too.
+                for path in (out / "wire" / "v1").glob(f"{source.stem}_pb2_grpc.py*"):
+                    path.unlink()
     return code
 
 

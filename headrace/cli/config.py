@@ -15,10 +15,11 @@ from headrace.config.common import common_schema
 from headrace.config.diff import Difference, differences, resolved_tables
 from headrace.config.resolve import resolve, settle
 from headrace.config.schema import RunFile
-from headrace.config.toml import config_file, to_toml
+from headrace.config.toml import to_toml
 from headrace.inspect.screen import show_table
 from headrace.run.execute import BAD_INPUT, Output
 from headrace.run.preparation.input_checks import check_data_files, check_model_folder
+from headrace.wire.config.kept import config_file
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.process.environment import inherited
 

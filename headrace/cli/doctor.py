@@ -10,12 +10,12 @@ from rich.text import Text
 from headrace.cli.common import Json, reported_errors
 from headrace.cli.gpu import try_gpu
 from headrace.config.resolve import resolve, settle
-from headrace.config.toml import config_file
 from headrace.doctor.all_checks import all_checks
 from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
 from headrace.inspect.screen import show_table
 from headrace.run.execute import FAILED, FINISHED
+from headrace.wire.config.kept import config_file
 from headrace.wire.process.environment import inherited
 
 _STYLES = {Level.OK: "green", Level.NOTE: "dim", Level.WARN: "yellow", Level.FAIL: "bold red"}

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.config.toml import kept_tables
 from headrace.inspect.explain.gather import gather, prompt_of
 from headrace.inspect.explain.names import Wanted, parse_name
 from headrace.inspect.explain.show import show
 from headrace.inspect.explain.story import Story, build_story
 from headrace.inspect.screen import show_table
 from headrace.inspect.status import look
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.contracts import group_id
 from headrace.wire.errors import ConfigError
 

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from headrace.cli.export import export_model
 from headrace.config.resolve import kept_settings
-from headrace.config.toml import kept_tables
 from headrace.operate.client import OrchestratorClient, read_answer
 from headrace.run.child import run_child
 from headrace.services.rollout.chat.settings import ChatOnceSettings, ChatOnceTable
 from headrace.services.rollout.settings import RolloutTable
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.config.settings import ModelTable, RunTable, first_problem
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths

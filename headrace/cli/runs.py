@@ -14,12 +14,12 @@ from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.config import difference_table
-from headrace.config.diff import differences, flatten
-from headrace.config.toml import kept_tables
+from headrace.config.diff import differences
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
 from headrace.inspect.screen import SHOWN, show_table
 from headrace.inspect.waits import duration
+from headrace.wire.config.kept import flatten, kept_tables
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import eval_in_words
 

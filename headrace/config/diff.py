@@ -1,12 +1,12 @@
 """Compares configs key by key. Pure but for reading the files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.config.resolve import resolve, settle
-from headrace.config.toml import kept_tables
+from headrace.wire.config.kept import flatten, kept_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +36,3 @@ def differences(configs: Sequence[Mapping[str, object]]) -> list[Difference]:
     keys = dict.fromkeys(key for one in flat for key in one)
     found = [Difference(key=key, values=tuple(one.get(key) for one in flat)) for key in keys]
     return [one for one in found if any(value != one.values[0] for value in one.values)]
-
-
-def flatten(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """`run.seed` -> 0, `reward.scorers.0.name` -> `math`; lists of plain values stay whole."""
-    for key, value in tables.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{name}.")
-        elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-            yield from flatten({str(number): one for number, one in enumerate(value)}, f"{name}.")
-        else:
-            yield name, value

@@ -2,8 +2,7 @@
 
 import json
 import re
-import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import date, time
 
 from pydantic import BaseModel, ValidationError
@@ -11,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from headrace.config.layers import Layer, Setting, nest, place_of
 from headrace.config.lines import KeyPath, line_of
-from headrace.config.names import setting_names
+from headrace.config.names import models_in, setting_names
 from headrace.config.schema import RunFile
 from headrace.wire.config.nearest import nearest, one_of
 from headrace.wire.errors import ConfigError
@@ -95,12 +94,12 @@ class _Explainer:
         key = str(path[-1])
         if len(path) == 1:
             hint = self._elsewhere(key) or _maybe(f"[{name}]" for name in nearest(key, known))
-            hint = hint or "the tables are " + _listed(f"[{name}]" for name in known)
+            hint = hint or "the tables are " + ", ".join(f"[{name}]" for name in known)
             return f"{self._place(path)}: unknown table [{key}]; {hint}"
         hint = self._elsewhere(key) or _maybe(f'"{name}"' for name in nearest(key, known))
         if not hint:
             others = _maybe(map(_in_table, nearest(key, self._names())))
-            hint = " ".join(filter(None, (others, "the keys are " + _listed(known))))
+            hint = " ".join(filter(None, (others, "the keys are " + ", ".join(known))))
         return f'{self._place(path)}: {_table(path[:-1])} unknown key "{key}"; {hint}'
 
     def _elsewhere(self, key: str) -> str:
@@ -141,14 +140,6 @@ def _keys_at(model: type[BaseModel], path: KeyPath) -> list[str]:
     return list(dict.fromkeys(key for one in sorted(current, key=str) for key in one.model_fields))
 
 
-def models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """The tables that a field of this type holds, alone, in a list or in a mapping."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in typing.get_args(annotation):
-        yield from models_in(inner)
-
-
 def _table(path: KeyPath) -> str:
     names = [str(part) for part in path if isinstance(part, str)]
     return f"[{'.'.join(names)}]" if names else "these tables do not fit:"
@@ -170,7 +161,3 @@ def _maybe(names: Iterable[str]) -> str:
 def _in_table(name: str) -> str:
     table, _, key = name.rpartition(".")
     return f"[{table}] {key}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)

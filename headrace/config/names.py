@@ -9,7 +9,8 @@ from pydantic import BaseModel
 def setting_names(model: type[BaseModel], prefix: str = "", *, lists: bool = False) -> Iterator[str]:
     """Dotted names such as `trainer.learning_rate`; with `lists` also the keys of a list's tables."""
     for key, field in model.model_fields.items():
-        table, is_list = _table(field.annotation)
+        table = next(models_in(field.annotation), None)
+        is_list = typing.get_origin(field.annotation) in (tuple, list, dict)
         if table is None or (is_list and not lists):
             yield prefix + key
         else:
@@ -17,10 +18,9 @@ def setting_names(model: type[BaseModel], prefix: str = "", *, lists: bool = Fal
             yield from setting_names(table, f"{prefix}{key}.", lists=lists and not is_list)
 
 
-def _table(annotation: object) -> tuple[type[BaseModel] | None, bool]:
-    """The model of a table, also of one that may be absent or is one of a list, and whether it is one of a list."""
-    is_list = typing.get_origin(annotation) in (tuple, list, dict)
-    for one in (annotation, *typing.get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one, is_list
-    return None, False
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """The tables that a field of this type holds, alone, in a list or in a mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from models_in(inner)

@@ -47,8 +47,8 @@ from headrace.config.layers import (
 )
 from headrace.config.schema import RunFile
 from headrace.config.tables import MakeTable
-from headrace.config.toml import kept_tables
 from headrace.services.environment.settings import VERIFIERS
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.regular_file import read_regular_text

@@ -7,12 +7,11 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.config.diff import flatten
 from headrace.config.resolve import STALE_BEFORE, at_home
 from headrace.config.schema import RunFile
-from headrace.config.toml import kept_tables
 from headrace.services.orchestrator.settings import EvalTable, eval_sets
 from headrace.services.trainer.config.algorithm import AlgorithmTable
+from headrace.wire.config.kept import flatten, kept_tables
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths, entries

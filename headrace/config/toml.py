@@ -1,36 +1,10 @@
-"""The config that a run directory keeps as TOML: reads it, and writes it, as the standard library only reads."""
+"""Writes TOML, which the standard library only reads."""
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from headrace.wire.errors import ConfigError
-from headrace.wire.host.regular_file import read_regular_text
-from headrace.wire.rundir.layout import RunPaths
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def config_file(place: Path) -> Path:
-    """The config of a run directory, or the file itself. Raises ConfigError if there is none."""
-    if not place.is_dir():
-        return place
-    file = RunPaths(place).run_toml
-    if not file.is_file():
-        raise ConfigError(f"{place} is not a run directory (it has no config/run.toml)")
-    return file
-
-
-def kept_tables(run_dir: Path) -> dict[str, Any]:
-    """The config of a run directory, whichever version wrote it. Raises ConfigError."""
-    file = config_file(run_dir)
-    try:
-        return tomllib.loads(read_regular_text(file))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
 def to_toml(tables: Mapping[str, object]) -> str:

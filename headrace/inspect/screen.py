@@ -21,6 +21,7 @@ from headrace.wire.api.status import OperatorStatus, RunStatus
 from headrace.wire.rundir.evals import eval_in_words, evals_of, headline, progress_in_words, sets_of
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
+from headrace.wire.telemetry.metric_table import NO_ANSWER_SHARE, STALE_SHARE
 from headrace.wire.telemetry.reward_components import component_means
 
 _WIDEST = 1000
@@ -127,8 +128,6 @@ SHOWN = {
 _LONG = ("kl", "policy_kl", "entropy", "completion_length_mean", GENERATED)
 """Not in the line of a step."""
 _MOST_COMPONENTS = 3
-_OLD_SHARE, _NO_ANSWERS = 0.05, 0.5
-"""Less is not worth a word."""
 
 
 def step_line(row: Mapping[str, JsonValue], status: RunStatus | None = None) -> str:
@@ -138,9 +137,9 @@ def step_line(row: Mapping[str, JsonValue], status: RunStatus | None = None) -> 
     for key in (one for one in SHOWN if one not in _LONG):
         parts += _shown(numbers, key)
         parts += _components(numbers) if key == "reward_mean" else []
-    if numbers.get("stale_tokens_share", 0.0) > _OLD_SHARE:
+    if numbers.get("stale_tokens_share", 0.0) > STALE_SHARE:
         parts.append(f"{numbers['stale_tokens_share']:.0%} of the tokens too old to be trained")
-    if numbers.get("reward_no_answer_share", 0.0) > _NO_ANSWERS:
+    if numbers.get("reward_no_answer_share", 0.0) > NO_ANSWER_SHARE:
         parts.append(f"{numbers['reward_no_answer_share']:.0%} of the rollouts give no answer that a scorer reads")
     if numbers.get("abstained"):
         parts.append(f"{numbers['abstained']:g} rollouts abstained")

@@ -12,19 +12,19 @@ from headrace.inspect.runs.facts import run_state
 from headrace.inspect.screen import draw, eval_line, show_table
 from headrace.inspect.waits import Party, parties
 from headrace.operate.client import (
+    TOKEN_FILE,
     AccessRefusedError,
     OrchestratorClient,
     StartingError,
     check_run_dir,
     find_client,
     http_port,
-    read_token_file,
 )
 from headrace.operate.scale import the_live_run
 from headrace.supervisor.lock import in_preparation, supervisor_pid
 from headrace.supervisor.supervisor import View
 from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import token_of
+from headrace.wire.access.tokens import read_token, token_of
 from headrace.wire.api.model import read_answer_of
 from headrace.wire.api.status import RunStatus
 from headrace.wire.errors import ConfigError, TransientError
@@ -191,7 +191,9 @@ def _ask(port: int, run_dir: Path, token_file: Path | None) -> tuple[RunStatus |
     tokens = RunPaths(run_dir).tokens
     own = token_of(tokens, Role.VIEWER)
     try:
-        return _status(OrchestratorClient(f"http://127.0.0.1:{port}", own or read_token_file(token_file))), ""
+        return _status(
+            OrchestratorClient(f"http://127.0.0.1:{port}", own or read_token(token_file or Path(), TOKEN_FILE))
+        ), ""
     except TransientError:
         return None, ""
     except AccessRefusedError as error:

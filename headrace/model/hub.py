@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.config.resolve import Resolved, with_hub_model
-from headrace.config.toml import kept_tables
 from headrace.supervisor.once import child_environment, python
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.lifecycle import die_with_parent
 

@@ -11,13 +11,14 @@ import httpx
 from headrace.operate.scale import the_live_run
 from headrace.supervisor.lock import in_preparation, supervisor_pid
 from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import token_of
+from headrace.wire.access.tokens import read_token, token_of
 from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.host.regular_file import read_object
 from headrace.wire.peers.urls import is_internal
 from headrace.wire.rundir.layout import RunPaths
 
+TOKEN_FILE = "--token-file"
 _TIMEOUT_S = 30.0
 _REFUSED = {400, 404, 409, 413, 422}
 _DENIED = {401, 403}
@@ -109,7 +110,7 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"--url {url!r} is not like http://host:port")
-        return OrchestratorClient(f"{parts.scheme}://{parts.netloc}", read_token_file(token_file))
+        return OrchestratorClient(f"{parts.scheme}://{parts.netloc}", read_token(token_file or Path(), TOKEN_FILE))
     folder = run_dir or the_live_run()
     if not is_alive(folder):
         raise ConfigError(
@@ -117,7 +118,7 @@ def find_client(run_dir: Path | None, url: str = "", token_file: Path | None = N
             "elsewhere, give the orchestrator's --url"
         )
     port = http_port(folder)
-    token = token_of(RunPaths(folder).tokens, Role.OPERATOR) or read_token_file(token_file)
+    token = token_of(RunPaths(folder).tokens, Role.OPERATOR) or read_token(token_file or Path(), TOKEN_FILE)
     return OrchestratorClient(f"http://127.0.0.1:{port}", token)
 
 
@@ -143,16 +144,3 @@ def http_port(run_dir: Path) -> int:
         return port
     doing = in_preparation(run_dir) or "just starting"
     raise StartingError(f"the run in {run_dir} is {doing}; try again in a moment")
-
-
-def read_token_file(path: Path | None) -> str:
-    """The token in the file of `--token-file`; empty without one. Raises ConfigError."""
-    if path is None:
-        return ""
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--token-file {path} cannot be read: {error}") from None
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(f"--token-file {path} does not hold a token: one line of ASCII without spaces")
-    return token

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 
-from headrace.config.toml import kept_tables
 from headrace.operate.client import StartingError, http_port, is_alive
 from headrace.run.child import last_words
 from headrace.run.execute import Output
@@ -21,6 +20,7 @@ from headrace.supervisor.once import ChildFailedError, Patience, child, child_en
 from headrace.supervisor.ports import check_free, pick_ports
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import TOKEN_BYTES, token_of
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
 from headrace.wire.rundir import atomic

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from headrace.config.errors import models_in
+from headrace.config.names import models_in
 from headrace.config.schema import RunFile
 from headrace.reference.marked import table
 

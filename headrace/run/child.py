@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.supervisor.once import ChildFailedError, Patience, child_environment, python, run_once
+from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
@@ -34,8 +34,7 @@ def run_child(
         config.write_text(settings.model_dump_json(), encoding="utf-8")
         argv = python(module, *arguments, "--config", str(config))
         try:
-            patience = Patience(what, progress)
-            printed = run_once(what, argv, env=env, log=log, timeout_s=timeout_s, patience=patience)
+            printed = run_once(what, argv, env=env, log=log, timeout_s=timeout_s, progress=progress)
         except ChildFailedError as error:
             words = log.read_text(encoding="utf-8", errors="replace") if log else error.message
             if error.status == REFUSED:

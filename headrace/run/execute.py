@@ -160,14 +160,10 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
     summary = summarize(run_dir, seconds)
     if len(evals := evals_of(run_dir)) > 1 and (said := progress_in_words(evals)):
         output.say(f"held-out {said}")
-    if outcome.state == "finished":
-        output.say(f"finished: {summary.steps} steps, {summary.rollouts} rollouts in {seconds:.1f} s")
-    elif outcome.state == "stopped":
-        output.say(f"stopped after {summary.steps} steps; to continue: {resuming(run_dir)}")
-    else:
-        output.say(f"failed after {summary.steps} steps: {outcome.reason}")
-        if ".log" not in outcome.reason and not outcome.disk_refused:
-            output.say(f"look at {RunPaths(run_dir).log('trainer')} and {RunPaths(run_dir).log('orchestrator')}")
+    finished = f"finished: {summary.steps} steps, {summary.rollouts} rollouts in {seconds:.1f} s"
+    say_end(outcome, output, run_dir, summary.steps, finished)
+    if outcome.state == "failed" and ".log" not in outcome.reason and not outcome.disk_refused:
+        output.say(f"look at {RunPaths(run_dir).log('trainer')} and {RunPaths(run_dir).log('orchestrator')}")
     if left_out := left_out_in_words(summary.events_left_out):
         output.say(left_out)
     output.say(f"run directory: {run_dir}")
@@ -177,6 +173,12 @@ def report(run_dir: Path, outcome: RunOutcome, output: Output, *, seconds: float
     if output.json:
         output.result(replace(summary, receipt=receipt).as_json())
     return exit_status(outcome)
+
+
+def say_end(outcome: RunOutcome, output: Output, run_dir: Path, steps: int, finished: str) -> None:
+    """Says how a stage ended: `finished`, or after how many steps and what to do."""
+    ends = {"finished": finished, "stopped": f"stopped after {steps} steps; to continue: {resuming(run_dir)}"}
+    output.say(ends.get(outcome.state, f"failed after {steps} steps: {outcome.reason}"))
 
 
 def resuming(run_dir: Path) -> str:

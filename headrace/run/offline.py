@@ -18,7 +18,7 @@ from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible
 from headrace.inspect.screen import Lines
 from headrace.model.made_model import make_model_of
-from headrace.run.execute import Output, exit_status, resuming
+from headrace.run.execute import Output, exit_status, say_end
 from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes, how_to_join, ready_s
 from headrace.run.preload import begin_fork_server
@@ -182,13 +182,8 @@ def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str], *, check: bool
 def _report(prepared: PreparedStage, outcome: RunOutcome, output: Output, *, seconds: float) -> int:
     run_dir, stage = prepared.run_dir, prepared.config.run.stage
     summary = summarize_stage(run_dir, stage, seconds)
-    if outcome.state == "finished":
-        output.say(f"finished: {summary.steps} steps of {stage} in {seconds:.1f} s")
-        output.say(f"model: {summary.export}")
-    elif outcome.state == "stopped":
-        output.say(f"stopped after {summary.steps} steps; to continue: {resuming(run_dir)}")
-    else:
-        output.say(f"failed after {summary.steps} steps: {outcome.reason}")
+    finished = f"finished: {summary.steps} steps of {stage} in {seconds:.1f} s\nmodel: {summary.export}"
+    say_end(outcome, output, run_dir, summary.steps, finished)
     output.say(f"run directory: {run_dir}")
     receipt = end_receipt(run_dir, output.say, step=summary.steps)
     output.in_json(asdict(replace(summary, receipt=receipt)))

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,28 +48,21 @@ class StagedCode:
             events.close()
 
 
-@contextmanager
 def staged_code(
     resolved: Resolved, run_dir: Path, *, resume: bool, accept_changed: bool
-) -> Iterator[StagedCode | None]:
+) -> AbstractContextManager[StagedCode | None]:
     """A copy of `algorithm.path` to be checked and published; None if the run has it already, or needs none.
 
     Raises ConfigError for a folder that cannot be copied, and for one that differs from the copy of a resumed run.
     """
     source, own = resolved.config.algorithm.path, algorithm_code(run_dir)
     before = recorded_files(own) if resume else None
-    same = False
-    if source is not None and before is not None:
-        same = not _differs(resolved, source, own, before, accept_changed=accept_changed)
-    if source is None or same:
-        yield None
-    else:
-        with _staged(resolved, source, run_dir, own, before) as code:
-            yield code
+    if source is None or (before and not _differs(resolved, source, own, before, accept_changed=accept_changed)):
+        return nullcontext()
+    return _staged(resolved, source, run_dir, own, before)
 
 
-@contextmanager
-def staged_environment(resolved: Resolved, run_dir: Path, *, resume: bool) -> Iterator[StagedCode | None]:
+def staged_environment(resolved: Resolved, run_dir: Path, *, resume: bool) -> AbstractContextManager[StagedCode | None]:
     """A copy of `environment.path` to be checked and published; None if the run has it already, or needs none.
 
     The caller has compared the modules with those that the run's tasks name. Raises ConfigError for a folder that
@@ -77,14 +70,9 @@ def staged_environment(resolved: Resolved, run_dir: Path, *, resume: bool) -> It
     """
     source, own = resolved.config.environment.path, environment_code(run_dir)
     before = recorded_files(own) if resume else None
-    if source is None:
-        yield None
-    elif before is not None:
+    if source is not None and before is not None:
         _keep(resolved, source, own, before)
-        yield None
-    else:
-        with _staged(resolved, source, run_dir, own, before) as code:
-            yield code
+    return nullcontext() if source is None or before else _staged(resolved, source, run_dir, own, before)
 
 
 @contextmanager

@@ -128,13 +128,14 @@ def run_once(
     log: Path | None,
     timeout_s: float,
     fork_server: ForkServer | None = None,
-    patience: Patience | None = None,
+    progress: Callable[[], str] | None = None,
 ) -> str:
-    """Runs a command to its end and returns its stdout (empty if it went to `log`).
+    """Runs a command to its end and returns its stdout (empty if it went to `log`). Reports a long wait on stderr.
 
     Raises ChildFailedError with its stderr, or WaitTimeoutError; the child is dead then. `fork_server`: forks it where
-    that is faster; only without a `log`. `patience` reports a long wait.
+    that is faster; only without a `log`. `progress`: how far it is, in words.
     """
+    patience = Patience(what, progress)
     if fork_server is not None and log is None:
         # The supervisor reports it (`take_trouble`).
         with contextlib.suppress(ForkServerError):
@@ -153,19 +154,18 @@ def run_once(
 
 
 def _communicate(
-    process: subprocess.Popen[bytes], what: str, timeout_s: float, patience: Patience | None
+    process: subprocess.Popen[bytes], what: str, timeout_s: float, patience: Patience
 ) -> tuple[bytes | None, bytes | None]:
     """What it wrote to stdout and stderr. Raises WaitTimeoutError."""
     end = time.monotonic() + timeout_s
     while True:
         left = end - time.monotonic()
         try:
-            return process.communicate(timeout=patience.slice_s(left) if patience else max(0.0, left))
+            return process.communicate(timeout=patience.slice_s(left))
         except subprocess.TimeoutExpired:
             if time.monotonic() >= end:
                 raise WaitTimeoutError(what, timeout_s) from None
-            if patience:
-                patience.look()
+            patience.look()
 
 
 def _run_forked(
@@ -174,7 +174,7 @@ def _run_forked(
     env: dict[str, str],
     timeout_s: float,
     server: ForkServer,
-    patience: Patience | None,
+    patience: Patience,
 ) -> str:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         pid = server.start_and_wait(argv, env, (out.fileno(), err.fileno()), partial(_is_readable, patience=patience))
@@ -195,14 +195,13 @@ def _run_forked(
         return out.read().decode()
 
 
-def _is_readable(descriptor: int, seconds: float, patience: Patience | None) -> bool:
+def _is_readable(descriptor: int, seconds: float, patience: Patience) -> bool:
     """Waits until a descriptor is readable; False at the deadline."""
     end = time.monotonic() + seconds
     while True:
         left = max(0.0, end - time.monotonic())
-        if select.select([descriptor], [], [], patience.slice_s(left) if patience else left)[0]:
+        if select.select([descriptor], [], [], patience.slice_s(left))[0]:
             return True
         if time.monotonic() >= end:
             return False
-        if patience:
-            patience.look()
+        patience.look()

@@ -8,10 +8,10 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from headrace.services.orchestrator.http.operator_token import read_token
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.wire.access import process as process_access
 from headrace.wire.access.roles import Role
+from headrace.wire.access.tokens import read_token
 from headrace.wire.process.entry import end_process, run_service
 
 

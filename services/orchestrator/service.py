@@ -8,13 +8,13 @@ from fastapi import FastAPI
 
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.api import add_annotation
-from headrace.services.orchestrator.http.operator_token import read_token
 from headrace.services.orchestrator.http.pages import page_policy
 from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.changes import changes
 from headrace.services.orchestrator.state.fate_pages import FatePages
 from headrace.wire.access import process as process_access
+from headrace.wire.access.tokens import read_token
 from headrace.wire.errors import ContractError
 from headrace.wire.http import admin_app
 from headrace.wire.http.route_roles import accepted

@@ -22,6 +22,7 @@ from headrace.wire.rundir.atomic import move, replaced_file
 
 ACCEPTED = "accepted.json"
 TOKEN_BYTES = 32
+_SHORTEST = 16
 _DIGESTS = TypeAdapter(dict[Role, tuple[str, ...]])
 
 
@@ -44,6 +45,19 @@ class Access:
 def digest_of(token: str) -> str:
     """SHA-256 of a token, in hex."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def read_token(path: Path, key: str = "orchestrator.operator_token_file") -> str:
+    """The token in a file that a user gave as `key`; empty if none is given (`.`). Raises ConfigError."""
+    if path == Path():
+        return ""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key} {path} cannot be read: {error}") from None
+    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(f"{key} {path}: a token has {_SHORTEST} or more ASCII letters and digits, in one line")
+    return token
 
 
 def make_tokens(folder: Path) -> None:

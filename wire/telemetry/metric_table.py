@@ -12,6 +12,9 @@ REWARD, POLICY, CRITIC = "Reward", "Policy", "Critic"
 LENGTHS, AGE, MISMATCH = "Lengths", "Staleness", "Engine against trainer"
 SPEED, TIME, MEMORY, BATCH = "Speed", "Time", "Memory", "Batch"
 
+STALE_SHARE, NO_ANSWER_SHARE = 0.05, 0.5
+"""`stale_tokens_share` and `reward_no_answer_share` above which people are warned."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

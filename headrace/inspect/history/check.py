@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.config.resolve import STALE_BEFORE
-from headrace.config.toml import kept_tables
 from headrace.inspect.history import chain, rules
 from headrace.inspect.history.fork import fork_holds
 from headrace.inspect.history.found import FoundExport, FoundFiles, read_found
@@ -16,6 +15,7 @@ from headrace.inspect.history.record import RunHistory, read_history
 from headrace.inspect.history.rollouts import look_at_rollouts
 from headrace.inspect.history.verdict import Bound, Groups, HistoryVerdict
 from headrace.inspect.history.weights import weights_sha256
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.layout import RunPaths
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.config.toml import kept_tables
 from headrace.supervisor.lock import supervisor_pid
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.evals import evals_of, headline
 from headrace.wire.rundir.events import began_at, state_of

@@ -11,7 +11,7 @@ from headrace.data.progress import read_progress
 from headrace.run.preparation.same_model import model_to_record
 from headrace.run.receipts import record_config
 from headrace.supervisor.fork_server.client import ForkServer
-from headrace.supervisor.once import ChildFailedError, Patience, python, run_once
+from headrace.supervisor.once import ChildFailedError, python, run_once
 from headrace.wire.errors import DataError, WaitTimeoutError
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.model_files import as_json
@@ -59,7 +59,6 @@ def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkSe
     with tempfile.NamedTemporaryFile(prefix="headrace-") as progress:
         file = Path(progress.name)
         argv = python("headrace.data", "--config", str(toml), "--out", str(stage), "--progress", str(file))
-        patience = Patience(_WHAT, lambda: read_progress(file) or "its libraries are imported")
         try:
             out = run_once(
                 _WHAT,
@@ -68,7 +67,7 @@ def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkSe
                 log=None,
                 timeout_s=_PREPARE_TIMEOUT_S,
                 fork_server=forks,
-                patience=patience,
+                progress=lambda: read_progress(file) or "its libraries are imported",
             )
         except ChildFailedError as error:
             raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None

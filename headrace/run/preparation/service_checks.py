@@ -1,5 +1,6 @@
 """Lets each service try in a child process what only it can load: scorers, environment, functions, models."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from headrace.config.schema import RunFile
 from headrace.data.__main__ import BAD_INPUT
 from headrace.run.own_code import StagedCode
 from headrace.supervisor.fork_server.client import ForkServer
-from headrace.supervisor.once import ChildFailedError, Patience, python, run_once
+from headrace.supervisor.once import ChildFailedError, python, run_once
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -68,10 +69,7 @@ def check_environment(resolved: Resolved, run_dir: Path, env: dict[str, str], co
         # As above: `environment.start_s` ends first.
         _check(f"loading the environment ({table.label})", argv, env, None, seconds=_BEGIN_S + table.start_s)
     except ChildFailedError as error:
-        message = _refusal(error)
-        if code is not None:
-            # The user edits the folder, not its copy.
-            message = message.replace(str(code.aside), str(table.path))
+        message = _refusal(error, code, table.path)
         key = "renderer" if message.startswith("environment.renderer") else table.key
         raise ConfigError(f"{resolved.place('environment', key)}: {message}") from None
     except WaitTimeoutError as error:
@@ -94,11 +92,7 @@ def check_functions(
     try:
         _check(f"checking the algorithm's functions ({names})", argv, env, forks)
     except ChildFailedError as error:
-        message = _refusal(error)
-        if code is not None:
-            # The user edits the folder, not its copy.
-            message = message.replace(str(code.aside), str(table.path))
-        raise ConfigError(f"{place}: {message}") from None
+        raise ConfigError(f"{place}: {_refusal(error, code, table.path)}") from None
     except WaitTimeoutError as error:
         where = f" in {table.path}" if table.path else ""
         raise ConfigError(
@@ -118,18 +112,23 @@ def write_engine_base(resolved: Resolved, run_dir: Path, env: dict[str, str], *,
 
 
 def _check(
-    what: str, argv: tuple[str, ...], env: dict[str, str], forks: ForkServer | None, *, seconds: float | None = None
+    what: str,
+    argv: tuple[str, ...],
+    env: dict[str, str],
+    forks: ForkServer | None,
+    *,
+    seconds: float = _CHECK_TIMEOUT_S,
 ) -> None:
-    """Runs a child, whose long wait the terminal shows. Raises ChildFailedError, WaitTimeoutError."""
-    seconds = _CHECK_TIMEOUT_S if seconds is None else seconds
-    run_once(what, argv, env=env, log=None, timeout_s=seconds, fork_server=forks, patience=Patience(what))
+    """Runs a child. Raises ChildFailedError, WaitTimeoutError."""
+    run_once(what, argv, env=env, log=None, timeout_s=seconds, fork_server=forks)
 
 
-def _refusal(error: ChildFailedError) -> str:
+def _refusal(error: ChildFailedError, code: StagedCode | None = None, folder: Path | None = None) -> str:
     """The message with which a service refused its settings, from its log; the whole error for any other log."""
-    try:
-        line: object = json.loads(error.message.splitlines()[-1])
-    except (ValueError, IndexError, RecursionError):
-        return str(error)
+    line: object = None
     # A user's module may write anything to stderr, and end the process.
-    return str(line["error"]) if isinstance(line, dict) and "error" in line else str(error)
+    with contextlib.suppress(ValueError, IndexError, RecursionError):
+        line = json.loads(error.message.splitlines()[-1])
+    said = str(line["error"]) if isinstance(line, dict) and "error" in line else str(error)
+    # The user edits the folder, not its copy.
+    return said if code is None else said.replace(str(code.aside), str(folder))

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from headrace.services.environment.child.answers import allow_cpu, answer_of
 from headrace.services.environment.child.environment import HostedEnvironment
-from headrace.services.environment.child.errors import ResultError, ToolLostError
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, import_named, place_of
 from headrace.wire.host.frames import CLOSED, encode, keep_from_forks, receive
@@ -92,34 +92,16 @@ def _loaded_of_trl(asked: argparse.Namespace, functions: list[Callable[..., obje
 
 
 async def _answered(hosted: HostedEnvironment, frame: Json, cpu_s: float) -> Json:
-    """The answer to a call; an error of the user's code has its place."""
     name, fields = frame["call"], frame["fields"]
     assert isinstance(fields, dict)
     if name == "reset":
-        _allow_cpu(cpu_s)
+        allow_cpu(cpu_s)
     calls: Mapping[object, Callable[..., Awaitable[object]]] = {
         "reset": hosted.reset,
         "step": hosted.step,
         "reward": hosted.reward,
     }
-    try:
-        found: Json = {"ok": await calls[name](**fields)}
-        encode(found, finite=True)  # What JSON cannot hold is the environment's error too.
-    except ToolLostError as error:
-        return {"lost": f"{type(error).__name__}: {error}", "where": place_of(error)}
-    except ResultError as error:
-        return {"error": str(error), "where": ""}
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}", "where": place_of(error)}
-    return found
-
-
-def _allow_cpu(seconds: float) -> None:
-    """From here on so many seconds of a CPU; beyond them the kernel ends the process (SIGXCPU)."""
-    if seconds:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
+    return await answer_of(lambda: calls[name](**fields))
 
 
 if __name__ == "__main__":

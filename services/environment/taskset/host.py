@@ -23,6 +23,7 @@ from verifiers.v1.errors import ToolsetError
 
 from headrace.services.environment.agent.forward import forward
 from headrace.services.environment.agent.requests import MODEL
+from headrace.services.environment.child.answers import allow_cpu, answer_of
 from headrace.services.environment.child.errors import ResultError
 from headrace.services.environment.child.frames import Json
 from headrace.services.environment.child.loading import LoadError, place_of
@@ -104,20 +105,12 @@ async def _served(stack: contextlib.AsyncExitStack, loaded: LoadedTaskset, asked
 
 
 async def _answered(frame: Json, loaded: LoadedTaskset, port: int, cpu_s: float) -> Json:
-    """The answer to a call; an error of the user's code has its place."""
     fields = frame["fields"]
     assert isinstance(fields, dict)
     calls: dict[object, Callable[..., Awaitable[object]]] = {"play": _play, "rows": _rows}
-    if cpu_s and frame["call"] == "play":
-        _allow_cpu(cpu_s)
-    try:
-        found: Json = {"ok": await calls[frame["call"]](loaded, port, **fields)}
-        encode(found, finite=True)
-    except ResultError as error:
-        return {"error": str(error), "where": ""}
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}", "where": place_of(error)}
-    return found
+    if frame["call"] == "play":
+        allow_cpu(cpu_s)
+    return await answer_of(lambda: calls[frame["call"]](loaded, port, **fields))
 
 
 async def _play(
@@ -148,13 +141,6 @@ async def _rows(loaded: LoadedTaskset, port: int, *, first: int, most: int) -> o
         loaded.tasks = iter(taskset)
     end = min(most or first + _PAGE, first + _PAGE)
     return [one.data.model_dump(mode="json") for one in itertools.islice(loaded.tasks, max(end - first, 0))]
-
-
-def _allow_cpu(seconds: float) -> None:
-    """From here on so many seconds of a CPU; beyond them the kernel ends the process (SIGXCPU)."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
 
 
 if __name__ == "__main__":

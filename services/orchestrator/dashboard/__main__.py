@@ -15,7 +15,7 @@ from headrace.wire.telemetry.logs import configure_logging, get_logger
 def main() -> int:
     """Serves until a signal; returns the exit code."""
     from headrace.services.orchestrator.dashboard.serve import serve_dashboard
-    from headrace.services.orchestrator.http.operator_token import read_token
+    from headrace.wire.access.tokens import read_token
     from headrace.wire.http.route_roles import accepted
 
     parser = argparse.ArgumentParser(prog="headrace.services.orchestrator.dashboard", description=__doc__)

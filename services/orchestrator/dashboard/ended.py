@@ -3,7 +3,6 @@
 import contextlib
 import sqlite3
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,20 +22,10 @@ from headrace.wire.api.status import (
     RunStatus,
     TrainerStatus,
 )
-from headrace.wire.errors import ConfigError
-from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.rundir.events import seems_alive, state_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import TIME
-
-
-def read_config(run_dir: Path) -> dict[str, object]:
-    """The tables of `RUN/config/run.toml`; raises ConfigError if the folder is not a run directory."""
-    file = RunPaths(run_dir).run_toml
-    try:
-        return {**tomllib.loads(read_regular_text(file))}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 
 
 def table_of(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -51,7 +40,7 @@ class EndedRun:
     def __init__(self, files: Files) -> None:
         """Raises ConfigError if the folder is not a run directory."""
         self._files = files
-        self._run = table_of(read_config(files.run_dir), "run")
+        self._run = table_of(kept_tables(files.run_dir), "run")
         self._averaged: tuple[MetricRows | None, Metrics] = (None, {})
         self._state = "stopped"
         self._groups = _groups(RunPaths(files.run_dir).state)

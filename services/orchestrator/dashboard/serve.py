@@ -9,9 +9,10 @@ from headrace.services.orchestrator.annotation.annotation_service import Annotat
 from headrace.services.orchestrator.annotation.api import add_annotation
 from headrace.services.orchestrator.dashboard.api import add_dashboard
 from headrace.services.orchestrator.dashboard.board import Board
-from headrace.services.orchestrator.dashboard.ended import EndedRun, read_config, table_of
+from headrace.services.orchestrator.dashboard.ended import EndedRun, table_of
 from headrace.services.orchestrator.dashboard.readers.files import Files
 from headrace.services.orchestrator.http.pages import page_policy
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.http import RolesOf, admin_app, serve_http
 from headrace.wire.process.lifecycle import Shutdown
 from headrace.wire.telemetry.logs import get_logger
@@ -34,7 +35,7 @@ async def serve_dashboard(run_dir: Path, roles_of: RolesOf, *, host: str, port: 
     """
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
-    model = table_of(read_config(run_dir), "model").get("path", ".")
+    model = table_of(kept_tables(run_dir), "model").get("path", ".")
     files = Files.of(run_dir, Path(str(model)))
     board = Board(files, EndedRun(files))
     annotation = AnnotationService(run_dir)

@@ -9,7 +9,7 @@ from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.issuing.eval_result import numbers_of, was_graded
 from headrace.services.orchestrator.issuing.eval_rollouts import write_evaluation
 from headrace.services.orchestrator.issuing.messages import eval_prompt
-from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream, live_headers
 from headrace.services.orchestrator.issuing.prompts import PromptRow
 from headrace.services.orchestrator.settings import EvalTable, OrchestratorSettings
 from headrace.services.orchestrator.state.store import Store
@@ -21,10 +21,9 @@ from headrace.wire.contracts import (
     ScoredGroup,
     Tombstone,
     decode,
-    decode_header,
     encode,
 )
-from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.errors import TransientError
 from headrace.wire.rundir.evals import VERSION, EvalLog, named, sets_of
 from headrace.wire.rundir.jsonl import Record
 from headrace.wire.streams import EVALUATION_FLOW, Broker, Put, StreamName
@@ -173,16 +172,9 @@ class Evaluation:
                 metrics.GROUPS_ISSUED.labels("eval").inc()
 
     async def _live(self, version: int) -> set[int]:
-        live: set[int] = set()
-        for stream in EVALUATION_FLOW:
-            for data in await self._broker.live(stream):
-                try:
-                    header = decode_header(data)
-                except ContractError:
-                    continue
-                if header.purpose is Purpose.EVAL and f"/e{version:06d}-" in header.group_id:
-                    live.add(header.group_index)
-        return live
+        headers = await live_headers(self._broker, *EVALUATION_FLOW)
+        mine = f"/e{version:06d}-"
+        return {one.group_index for one in headers if one.purpose is Purpose.EVAL and mine in one.group_id}
 
     def _line(self, version: int, sets: Sequence[EvalSet], entries: Mapping[int, bytes]) -> Record:
         """The line of `evals.jsonl`, of what came back; writes the evaluation's rollouts."""

@@ -2,10 +2,11 @@
 
 import time
 
+from headrace.services.orchestrator.issuing.prompt_stream import live_headers
 from headrace.services.orchestrator.state.environment_workers import EnvironmentWorkers
 from headrace.services.orchestrator.state.registry import Registry
-from headrace.wire.contracts import Purpose, decode_header
-from headrace.wire.errors import ContractError, TransientError
+from headrace.wire.contracts import Purpose
+from headrace.wire.errors import TransientError
 from headrace.wire.streams import TRAINING_FLOW, Broker, StreamName
 
 _LOOK_AGAIN_S = 10.0
@@ -64,11 +65,5 @@ class GroupLocator:
         return "it is in no stream, and will be issued again"
 
     async def _holds(self, stream: StreamName, group_index: int) -> bool:
-        for data in await self._broker.live(stream):
-            try:
-                header = decode_header(data)
-            except ContractError:
-                continue
-            if header.group_index == group_index and header.purpose is Purpose.TRAIN:
-                return True
-        return False
+        headers = await live_headers(self._broker, stream)
+        return any(one.group_index == group_index and one.purpose is Purpose.TRAIN for one in headers)

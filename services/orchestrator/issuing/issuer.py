@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from headrace.services.orchestrator import metrics
 from headrace.services.orchestrator.issuing.credit import credit_limit, room
 from headrace.services.orchestrator.issuing.messages import training_prompt
-from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
+from headrace.services.orchestrator.issuing.prompt_stream import PromptStream, live_headers
 from headrace.services.orchestrator.issuing.prompts import PromptOrder, PromptRow
 from headrace.services.orchestrator.issuing.start_gate import StartGate
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.run_state import RunPhase, RunState
 from headrace.services.orchestrator.state.store import OpenGroup, Store
-from headrace.wire.contracts import Purpose, decode_header, group_id
-from headrace.wire.errors import ContractError, HeadraceError, TransientError
+from headrace.wire.contracts import Purpose, group_id
+from headrace.wire.errors import HeadraceError, TransientError
 from headrace.wire.peers.rpc import call
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import TRAINING_FLOW, Broker
@@ -189,16 +189,12 @@ class Issuer:
         return group_id(self._settings.run.id, group.group_index)
 
     async def _live_groups(self) -> dict[str, OpenGroup]:
-        live: dict[str, OpenGroup] = {}
-        for stream in TRAINING_FLOW:
-            for data in await self._broker.live(stream):
-                try:
-                    header = decode_header(data)
-                except ContractError:
-                    continue  # Undecodable: its consumer will dead-letter it; the group counts as lost.
-                if header.purpose is Purpose.TRAIN:
-                    live[header.group_id] = OpenGroup(group_index=header.group_index, attempt=header.attempt)
-        return live
+        headers = await live_headers(self._broker, *TRAINING_FLOW)
+        return {
+            one.group_id: OpenGroup(group_index=one.group_index, attempt=one.attempt)
+            for one in headers
+            if one.purpose is Purpose.TRAIN
+        }
 
     def _adopt(self, live: dict[str, OpenGroup]) -> None:
         """Records groups that are in a stream but not in the store, which was lost and rebuilt."""

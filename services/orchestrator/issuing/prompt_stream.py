@@ -1,10 +1,12 @@
 """The only producer of the streams in which groups begin; numbers their entries with increasing sequence numbers."""
 
 import asyncio
+import contextlib
 
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire import tracing
-from headrace.wire.contracts import Message, PromptGroup, encode
+from headrace.wire.contracts import Header, Message, PromptGroup, decode_header, encode
+from headrace.wire.errors import ContractError
 from headrace.wire.streams import Broker, StreamName
 
 _COUNTERS = {StreamName.PROMPTS: "sequence", StreamName.EPISODES: "sequence_episodes"}
@@ -16,6 +18,19 @@ def begins_in(message: Message) -> StreamName:
     """The stream in which a group begins: `episodes` if it has an environment."""
     played = isinstance(message.body, PromptGroup) and message.body.environment is not None
     return StreamName.EPISODES if played else StreamName.PROMPTS
+
+
+async def live_headers(broker: Broker, *streams: StreamName) -> list[Header]:
+    """Headers of the entries in these streams. Raises TransientError.
+
+    What cannot be decoded is left out: its consumer will dead-letter it, and its group counts as lost.
+    """
+    found = []
+    for stream in streams:
+        for data in await broker.live(stream):
+            with contextlib.suppress(ContractError):
+                found.append(decode_header(data))
+    return found
 
 
 class PromptStream:

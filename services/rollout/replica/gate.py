@@ -10,6 +10,8 @@ from headrace.wire.contracts import PolicyVersion
 from headrace.wire.process.lifecycle import wait_for
 
 NO_VERSION = PolicyVersion(incarnation=0, version=0)
+UPDATE_S = 3600.0
+"""Upper bound only: a publication ends by its own deadline long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,11 @@ class Gate:
         """Declares the engine's weights invalid: no version is served until the next commit."""
         self.serving = None
         self.move(target, reason)
+
+    async def settle(self) -> bool:
+        """Waits for a publication in progress to end; returns whether verified weights serve then."""
+        await self.wait_until(lambda: self.state is not ReplicaState.UPDATING, UPDATE_S, "the publication to end")
+        return self.is_open
 
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Waits until `condition` holds, checked after each change; raises WaitTimeoutError naming `what`."""

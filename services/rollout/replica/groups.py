@@ -30,9 +30,6 @@ from headrace.wire.telemetry.logs import trace_id
 _AWAY_S = 0.2
 """Pause before the next read after a prompt was handed back, so that another replica gets it."""
 
-_UPDATE_S = 3600.0
-"""Upper bound only: a publication ends by its own deadline long before."""
-
 
 class GroupGenerator:
     """Generates the groups of the `prompts` stream."""
@@ -212,12 +209,7 @@ class GroupGenerator:
 
     async def _pass_gate(self) -> None:
         """Waits for a publication to end; raises HandBack unless verified weights are in place then."""
-
-        def settled() -> bool:
-            return self._gate.state is not ReplicaState.UPDATING
-
-        await self._gate.wait_until(settled, _UPDATE_S, "the publication to end")
-        if not self._gate.is_open:
+        if not await self._gate.settle():
             raise HandBack(f"the replica is {self._gate.state}", _AWAY_S)
 
     def _group(

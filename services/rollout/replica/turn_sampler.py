@@ -20,9 +20,8 @@ from headrace.services.rollout.engines.protocol import (
     GenerateRequest,
     GenerationError,
 )
-from headrace.services.rollout.replica.gate import Gate
+from headrace.services.rollout.replica.gate import UPDATE_S, Gate
 from headrace.services.rollout.replica.groups import GroupGenerator
-from headrace.services.rollout.replica.states import ReplicaState
 from headrace.wire.contracts import FinishReason, Sampling
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.checks import check_ids
@@ -30,9 +29,6 @@ from headrace.wire.contracts.codec import FINISH_TO_PB, SAMPLING, SPAN
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError, WaitTimeoutError
 from headrace.wire.v1 import rollout_pb2 as pb
-
-_UPDATE_S = 3600.0
-"""Upper bound only: a publication ends by its own deadline long before."""
 
 
 class _LateError(Exception):
@@ -124,12 +120,7 @@ class TurnSampler:
 
     async def _settled(self) -> None:
         """Waits for a publication in progress to end; raises TransientError unless verified weights serve then."""
-
-        def settled() -> bool:
-            return self._gate.state is not ReplicaState.UPDATING
-
-        await self._gate.wait_until(settled, _UPDATE_S, "the publication to end")
-        if not self._gate.is_open:
+        if not await self._gate.settle():
             raise TransientError(f"{self._replica_id} is {self._gate.state}")
 
     async def _generate(self, request: pb.SampleRequest, context: TokenIds, sampling: Sampling) -> Completion:
@@ -157,7 +148,7 @@ class TurnSampler:
         left = seconds
         while not generating.done():
             is_open, begin = self._gate.is_open, time.monotonic()
-            turning = asyncio.ensure_future(self._turned(is_open, left if is_open else _UPDATE_S))
+            turning = asyncio.ensure_future(self._turned(is_open, left if is_open else UPDATE_S))
             both: set[asyncio.Future[Any]] = {generating, turning}
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

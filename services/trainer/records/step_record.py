@@ -15,13 +15,10 @@ from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry.logs import get_logger
+from headrace.wire.telemetry.metric_table import NO_ANSWER_SHARE, STALE_SHARE
 
-_STALE_SHARE = 0.05
-"""Share of the tokens that arrived, above which the bound on staleness shapes what is learned."""
 _SAY_AGAIN_STEPS = 20
 _FIRST_STEPS = 5
-_MOST = 0.5
-"""Share of a batch without an answer, above which the first steps warn."""
 _SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "canary_gap", "staleness_max", "seconds", "replayed")
 log = get_logger("trainer.rl")
 
@@ -84,7 +81,7 @@ class StepRecord:
                 metrics.STALENESS.observe(lag)
         metrics.show_step(line)
         self._warn_of_stale(step, line)
-        if step <= _FIRST_STEPS and line["reward_no_answer_share"] > _MOST:
+        if step <= _FIRST_STEPS and line["reward_no_answer_share"] > NO_ANSWER_SHARE:
             log.warning(
                 "no_answers",
                 step=step,
@@ -96,7 +93,7 @@ class StepRecord:
 
     def _warn_of_stale(self, step: int, line: Mapping[str, Any]) -> None:
         share = line.get("stale_tokens_share", 0.0)
-        if share <= _STALE_SHARE or step < self._said_stale_at + _SAY_AGAIN_STEPS:
+        if share <= STALE_SHARE or step < self._said_stale_at + _SAY_AGAIN_STEPS:
             return
         self._said_stale_at = step
         log.warning(

@@ -8,10 +8,9 @@ import pytest
 import yaml
 from cryptography import x509
 
-from headrace.services.orchestrator.http.operator_token import read_token
 from headrace.wire.access.certificates import SECRET, name_of, read_certificates
 from headrace.wire.access.roles import Role
-from headrace.wire.access.tokens import ACCEPTED, read_access
+from headrace.wire.access.tokens import ACCEPTED, read_access, read_token
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import CONFINED, RunPaths
 from tests.integration.kubernetes.rendered import (
@@ -149,7 +148,7 @@ def test_no_service_starts_with_the_secrets_of_the_base(role: Role, tmp_path: Pa
     with pytest.raises(ConfigError, match=f"HEADRACE_TLS names a folder with ca.pem, {role}.pem"):
         read_certificates(unpacked(manifests, f"tls-{role}", tmp_path / "tls"), role)
     with pytest.raises(ConfigError, match="a token has 16 or more"):
-        read_token(unpacked(manifests, "user-tokens", tmp_path / "user") / Role.OPERATOR)
+        read_token(unpacked(manifests, "user-tokens", tmp_path / "user") / Role.OPERATOR, "key")
 
 
 def test_the_script_makes_tokens_and_certificates_that_peers_accept(over_tls: Path, tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_the_script_makes_tokens_and_certificates_that_peers_accept(over_tls: Pa
     folders = {role: unpacked(manifests, f"token-{role}", tmp_path / role) for role in SERVICES}
     assert all({path.name for path in folder.iterdir()} == {role, ACCEPTED} for role, folder in folders.items())
     tokens = {role: (folders.get(role, user) / role).read_text() for role in Role}
-    assert len(set(tokens.values())) == len(Role) and read_token(user / Role.OPERATOR) == tokens[Role.OPERATOR]
+    assert len(set(tokens.values())) == len(Role) and read_token(user / Role.OPERATOR, "key") == tokens[Role.OPERATOR]
     for role, folder in folders.items():
         access = read_access(folder, role)
         assert access.token == tokens[role]

@@ -3,7 +3,7 @@
 import type { Points } from "../api/types";
 import type { Curve } from "./catalog";
 import { SERIES } from "./paint";
-import { nearest } from "./points";
+import { nearest, NO_POINTS } from "./points";
 
 const KEY = "phase_seconds_";
 const phase = (name: string, label = name.replaceAll("_", " ")) => ({ name: KEY + name, label });
@@ -37,8 +37,6 @@ export const PARTS: Curve[] = [
 export const WHOLE = "seconds";
 
 const SMALL = 0.01;
-const NO_POINTS: Points = { x: [], y: [] };
-
 export interface Band {
   label: string;
   /** Number of its colour. */

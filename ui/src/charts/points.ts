@@ -2,6 +2,8 @@
 
 import type { Points, Value } from "../api/types";
 
+export const NO_POINTS: Points = { x: [], y: [] };
+
 /** What a chart draws: one x for all; undefined = the curve has no point here, null = the number is missing. */
 export interface Aligned {
   x: number[];

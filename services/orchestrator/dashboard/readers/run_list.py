@@ -10,8 +10,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from headrace.services.orchestrator.dashboard.ended import read_config, table_of
+from headrace.services.orchestrator.dashboard.ended import table_of
 from headrace.wire.api.runs import ConfigKey, RunRow
+from headrace.wire.config.kept import flatten, kept_tables
 from headrace.wire.errors import ConfigError
 from headrace.wire.peers.urls import without_credentials
 from headrace.wire.rundir import jsonl
@@ -68,7 +69,7 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
     Raises OSError if its logs cannot be read.
     """
     try:
-        run_id = str(table_of(read_config(folder.path), "run").get("id", ""))
+        run_id = str(table_of(kept_tables(folder.path), "run").get("id", ""))
     except ConfigError:
         run_id = ""
     alive = seems_alive(folder.path, now)
@@ -87,15 +88,9 @@ def run_row(folder: RunFolder, now: float, *, current_state: str | None = None) 
     )
 
 
-def flat(tables: Mapping[str, object], prefix: str = "") -> dict[str, JsonValue]:
+def flat(tables: Mapping[str, object]) -> dict[str, JsonValue]:
     """Flattens the tables to dotted keys, with JSON values; a viewer reads them: no URL keeps its password."""
-    found: dict[str, JsonValue] = {}
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = _plain(value)
-    return found
+    return {key: _plain(value) for key, value in flatten(tables)}
 
 
 def _plain(value: object) -> JsonValue:

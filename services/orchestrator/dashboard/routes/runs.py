@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import FastAPI, Query, Response
 
 from headrace.services.orchestrator.dashboard.board import Board
-from headrace.services.orchestrator.dashboard.ended import read_config
 from headrace.services.orchestrator.dashboard.readers.curves import Curves
 from headrace.services.orchestrator.dashboard.readers.records import Evals
 from headrace.services.orchestrator.dashboard.readers.run_list import (
@@ -23,6 +22,7 @@ from headrace.services.orchestrator.dashboard.readers.run_list import (
 from headrace.services.orchestrator.dashboard.routes.series import MOST_NAMES, series_view
 from headrace.services.orchestrator.http.replies import RequestRefusedError, on_thread
 from headrace.wire.api.runs import ComparedRun, RunComparison, RunRow
+from headrace.wire.config.kept import kept_tables
 from headrace.wire.errors import ConfigError
 from headrace.wire.http import read_refusals
 from headrace.wire.rundir.layout import RunPaths
@@ -72,7 +72,7 @@ def add_runs(app: FastAPI, board: Board) -> None:
             raise RequestRefusedError(422, f"compare 1 to {_MOST_RUNS} runs by at most {MOST_NAMES} metrics")
         try:
             folders = [await asyncio.to_thread(find_run, run_dir.parent, name) for name in wanted]
-            configs = [flat(read_config(folder.path)) for folder in folders]
+            configs = [flat(kept_tables(folder.path)) for folder in folders]
         except ConfigError as error:
             raise RequestRefusedError(404, str(error)) from error
         read = [await siblings.read(folder) for folder in folders]

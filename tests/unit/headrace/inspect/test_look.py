@@ -115,14 +115,18 @@ def test_a_live_run_is_asked_with_its_own_token_or_else_with_the_given_one(tmp_p
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "run.toml").write_text("[run]\n")
     absent, given = tmp_path / "absent", tmp_path / "given"
-    given.write_text("the-given-token")
+    given.write_text("given-token-of-ops")
     assert look(tmp_path, absent).orchestrator is None
     lock = RunLock(tmp_path)
     place, tokens = tmp_path / "run" / "orchestrator.json", RunPaths(tmp_path).tokens
     with serving(json.dumps(status_json(step=4)).encode()) as url:
         place.write_text(json.dumps({"pid": 1, "http_port": int(url.rpartition(":")[2])}))
         shown = look_where(tmp_path, "", given)
-        assert (shown.orchestrator is not None, shown.refused, heard[-1]) == (True, "", "Bearer the-given-token")
+        assert (shown.orchestrator is not None, shown.refused, heard[-1]) == (
+            True,
+            "",
+            "Bearer given-token-of-ops",
+        )
         make_tokens(tokens)
         shown = look(tmp_path, absent)
         assert shown.orchestrator is not None and heard[-1] == f"Bearer {token_of(tokens, Role.VIEWER)}"

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.diff import differences, flatten
+from headrace.config.diff import differences
 from headrace.inspect.runs.facts import facts_of, runs_in
 from headrace.supervisor.lock import RunLock
+from headrace.wire.config.kept import flatten
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.events import EventLog
 

@@ -40,7 +40,7 @@ def test_a_disk_fault_names_path_free_space_and_fix(tmp_path: Path, number: int,
     fault = disk_fault.disk_fault(OSError(number, os.strerror(number)), tmp_path / "deep" / "file", 4096)
     assert fault is not None
     words = str(fault)
-    assert words.startswith(f"{tmp_path}/deep/file: {said} (") and "4.0 KiB needed" in words and " free" in words
+    assert words.startswith(f"{tmp_path}/deep/file: {said} (") and "4.0 KiB needed" in words and " free on /" in words
     assert "--resume" in words and "\n" not in words
 
 

@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
 
-import type { ComparedRun, Points } from "../../api/types";
+import type { ComparedRun } from "../../api/types";
 import { ChartCard, type CardCurve } from "../../charts/card";
 import { titleOf } from "../../charts/catalog";
 import { evalPoints, evalTitle, measuresOf, REWARD_HINT, setOf } from "../../charts/evals";
@@ -8,10 +8,9 @@ import { described, formatOf, unitOf } from "../../charts/metrics";
 import type { Zoom } from "../../charts/options";
 import type { Smoothing } from "../../charts/smoothing";
 import { seriesColour } from "../../charts/paint";
+import { NO_POINTS } from "../../charts/points";
 import { Segmented } from "../../parts/basics";
 import { SMOOTHING } from "../run/toolbar";
-
-const NO_POINTS: Points = { x: [], y: [] };
 
 interface Compared {
   id: string;

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { RolloutRow } from "../../api/types";
@@ -11,21 +12,31 @@ interface Column {
   /** What the service sorts by. */
   sort?: string;
   isNumber?: boolean;
+  of: (row: RolloutRow, params: Params) => ComponentChildren;
 }
 
 const COLUMNS: Column[] = [
-  { key: "step", label: "Step", sort: "step", isNumber: true },
-  { key: "group", label: "Group", isNumber: true },
-  { key: "reward", label: "Reward", sort: "reward", isNumber: true },
-  { key: "advantage", label: "Advantage", sort: "advantage", isNumber: true },
-  { key: "tokens", label: "Tokens", sort: "tokens", isNumber: true },
-  { key: "version", label: "Version", isNumber: true },
-  { key: "finish", label: "Finish" },
-  { key: "replica", label: "Replica" },
-  { key: "prompt", label: "Prompt" },
-  { key: "answer", label: "Answer" },
-  { key: "completion", label: "Completion" },
+  { key: "step", label: "Step", sort: "step", isNumber: true, of: (row) => row.step },
+  { key: "group", label: "Group", isNumber: true, of: (row) => <>{row.group_index}<span class="muted">.{row.rollout_index}</span></> },
+  { key: "reward", label: "Reward", sort: "reward", isNumber: true, of: rewardOf },
+  { key: "advantage", label: "Advantage", sort: "advantage", isNumber: true, of: ({ advantage }) => num(advantage) },
+  { key: "tokens", label: "Tokens", sort: "tokens", isNumber: true, of: (row) => count(row.tokens) },
+  { key: "version", label: "Version", isNumber: true, of: versionsOf },
+  { key: "finish", label: "Finish", of: (row) => row.finish_reason },
+  { key: "replica", label: "Replica", of: (row) => row.set || row.replica_id },
+  { key: "prompt", label: "Prompt", of: (row) => row.prompt },
+  { key: "answer", label: "Answer", of: (row) => row.answer },
+  { key: "completion", label: "Completion", of: (row) => row.completion },
 ];
+
+function rewardOf(row: RolloutRow, params: Params) {
+  return <>{num(row.reward)}{params.component && <span class="muted"> {num(row.component)}</span>}</>;
+}
+
+function versionsOf({ min_version: low, max_version: high }: RolloutRow) {
+  return low === high ? high : `${low}\u2013${high}`;
+}
+
 const AROUND = 10;
 const MOST_PIXELS = 30_000_000; // Higher than this no browser makes a box.
 const NARROW = matchMedia("(max-width: 52rem)");
@@ -144,31 +155,15 @@ function Line({ at, row, params }: { at: number; row: RolloutRow | undefined; pa
   if (row === undefined) {
     return <div class="list-row coming" role="row" aria-rowindex={at + 2} />;
   }
-  const versions = row.min_version === row.max_version ? row.max_version : `${row.min_version}\u2013${row.max_version}`;
   const to = link("rollouts", [row.step, row.group_index], { ...params, rollout: String(row.rollout_index) });
+  const label = `Step ${row.step}, group ${row.group_index}, rollout ${row.rollout_index}`;
   return (
     <div class="list-row" role="row" aria-rowindex={at + 2}>
-      <div class="step number" role="cell">
-        <a class="row-link" href={to} data-at={at} aria-label={`Step ${row.step}, group ${row.group_index}, rollout ${row.rollout_index}`}>
-          {row.step}
-        </a>
-      </div>
-      <div class="group number" role="cell">
-        {row.group_index}
-        <span class="muted">.{row.rollout_index}</span>
-      </div>
-      <div class="reward number" role="cell">
-        {num(row.reward)}
-        {params.component && <span class="muted"> {num(row.component)}</span>}
-      </div>
-      <div class={`advantage number ${signOf(row.advantage)}`} role="cell">{num(row.advantage)}</div>
-      <div class="tokens number" role="cell">{count(row.tokens)}</div>
-      <div class="version number" role="cell">{versions}</div>
-      <div class="finish" role="cell">{row.finish_reason}</div>
-      <div class="replica" role="cell">{row.set || row.replica_id}</div>
-      <div class="prompt" role="cell">{row.prompt}</div>
-      <div class="answer" role="cell">{row.answer}</div>
-      <div class="completion" role="cell">{row.completion}</div>
+      {COLUMNS.map(({ key, isNumber, of }) => (
+        <div key={key} class={`${key} ${isNumber ? "number" : ""} ${key === "advantage" ? signOf(row.advantage) : ""}`} role="cell">
+          {key === "step" ? <a class="row-link" href={to} data-at={at} aria-label={label}>{of(row, params)}</a> : of(row, params)}
+        </div>
+      ))}
     </div>
   );
 }

@@ -5,6 +5,7 @@ import type { Axis } from "../../charts/axis";
 import { ChartCard, type CardCurve } from "../../charts/card";
 import { type ChartSpec, hintOf } from "../../charts/catalog";
 import { evalPoints } from "../../charts/evals";
+import { NO_POINTS } from "../../charts/points";
 import { formatOf, unitOf } from "../../charts/metrics";
 import type { Zoom } from "../../charts/options";
 import type { Smoothing } from "../../charts/smoothing";
@@ -21,8 +22,6 @@ interface Props {
   isLog: boolean;
   onZoom: (zoom: Zoom | null) => void;
 }
-
-const NO_POINTS: Points = { x: [], y: [] };
 
 function curvesOf(chart: ChartSpec, loaded: Loaded): CardCurve[] {
   if (chart.kind === "phases") {

@@ -4,7 +4,7 @@ import { axisOf, CURVES } from "../../charts/axis";
 import { CHARTS, extraChart, namesOf, withComponents, withEvals } from "../../charts/catalog";
 import { evalPoints, measuresOf } from "../../charts/evals";
 import type { Zoom } from "../../charts/options";
-import { latest } from "../../charts/points";
+import { latest, NO_POINTS } from "../../charts/points";
 import { Loading, Problem } from "../../parts/basics";
 import { connection, generation, status } from "../../state/live";
 import { route, setParams } from "../../state/route";
@@ -60,7 +60,7 @@ function LoadedPage() {
       <Headline
         view={status.value}
         numbers={{
-          reward: status.value.trainer.metrics.reward_mean ?? latest(loaded.series.reward_mean ?? { x: [], y: [] }),
+          reward: status.value.trainer.metrics.reward_mean ?? latest(loaded.series.reward_mean ?? NO_POINTS),
           heldOut: evaluated.y.at(-1) ?? null,
           heldOutAt: evaluated.x.at(-1) ?? null,
           measure,
