@@ -16,7 +16,7 @@ from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.tables import Ports
 from headrace.config.toml import to_toml
 from headrace.run.child import run_child
-from headrace.run.nodes import check_nodes, how_to_join
+from headrace.run.nodes import check_nodes, start_notes
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
 from headrace.wire.contracts.digests import same_weights
 from headrace.wire.errors import ConfigError
@@ -103,7 +103,7 @@ def run_replay(
     text = settings.model_dump_json(indent=2, serialize_as_any=True)
     atomic.write_text(made.settings("trainer"), text + "\n", durable=False)
     log = made.log("trainer")
-    for line in how_to_join(out.resolve(), settings.trainer):
+    for line in start_notes(out.resolve(), settings.trainer):
         say(line)
     env = inherited()
     try:

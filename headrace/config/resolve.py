@@ -12,13 +12,15 @@
 
 4. `_with_dtype`: `model.dtype = "auto"` is bfloat16 on a GPU and else float32; a resumed run keeps its own.
 5. `_with_stale`: a `run.stale` that is not given is `mask` for episodes; a resumed run keeps its own.
-6. `_with_head_dim`: the heads of a made model are wide enough for the kernels of SGLang on a GPU.
-7. `_with_made_path`: `model.path` of a made model is in the run directory.
+6. `_with_compile`: `trainer.compile = "auto"` is true on a GPU where layers can be compiled and nothing asks for equal
+   bits; a resumed run keeps its own.
+7. `_with_head_dim`: the heads of a made model are wide enough for the kernels of SGLang on a GPU.
+8. `_with_made_path`: `model.path` of a made model is in the run directory.
 
 Two more wait for what is known later still:
 
-8. `with_hub_model`: the id of a model on the Hub becomes its folder and its commit, once it is downloaded.
-9. `without_password`: the broker's password is left out of the files that `headrace prepare` writes.
+9. `with_hub_model`: the id of a model on the Hub becomes its folder and its commit, once it is downloaded.
+10. `without_password`: the broker's password is left out of the files that `headrace prepare` writes.
 
 What a single process reads otherwise (ports, the broker's address, its first GPU, the base model of QLoRA's engines) is
 set where its settings are cut out of the config: `headrace.config.services`. An argument's text is read by the type of
@@ -51,7 +53,9 @@ from headrace.services.environment.settings import VERIFIERS
 from headrace.wire.config.kept import kept_tables
 from headrace.wire.contracts.staleness import StalePolicy
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.compiler import compiler_lacks
 from headrace.wire.host.regular_file import read_regular_text
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 
 T = TypeVar("T")
@@ -109,7 +113,7 @@ def settle(resolved: Resolved, run_dir: Path | None = None, *, goes_on: bool = F
     `goes_on`: the run directory holds a run. Raises ConfigError if SGLang on a GPU cannot run the given head width.
     """
     kept = _kept(run_dir) if goes_on and run_dir else None
-    resolved = _with_stale(_with_dtype(resolved, kept), kept)
+    resolved = _with_compile(_with_stale(_with_dtype(resolved, kept), kept), kept)
     if not goes_on:
         resolved = _with_head_dim(resolved)
     return _with_made_path(resolved, run_dir) if run_dir else resolved
@@ -241,6 +245,18 @@ def _with_dtype(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolved:
         return resolved.changed("model", dtype=kept.get("model", {}).get("dtype", _DTYPE_BEFORE))
     on_gpu = resolved.config.run.device.startswith("cuda")
     return resolved.changed("model", dtype="bfloat16" if on_gpu else "float32")
+
+
+def _with_compile(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolved:
+    """The processes of a compiled run that is resumed on a GPU may differ in their last bits."""
+    config, table = resolved.config, resolved.config.trainer
+    if table.compile != "auto":
+        return resolved
+    if kept is not None:
+        return resolved.changed("trainer", compile=kept.get("trainer", {}).get("compile", False))
+    gathers = table.backend == "deepspeed" and table.zero_stage == 3
+    can = config.run.device.startswith("cuda") and not gathers and not compiler_lacks(inherited())
+    return resolved.changed("trainer", compile=can and not config.rollout.deterministic)
 
 
 def _with_stale(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolved:

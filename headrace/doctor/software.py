@@ -2,9 +2,7 @@
 
 import platform
 import re
-import shutil
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +15,7 @@ from headrace.run.extras import check_extras
 from headrace.supervisor.once import python
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.bubblewrap import find_bubblewrap
+from headrace.wire.host.compiler import compiler_lacks
 
 _SHOWN = ("torch", "transformers", "grpcio", "protobuf", "pydantic", "numpy")
 _SANDBOX_S = 60.0
@@ -56,15 +55,11 @@ def extras(wants: Wants) -> Finding:
 
 
 def compiler(wants: Wants, environment: Mapping[str, str]) -> Finding:
-    """Checks what Triton 3.7 compiles a GPU's kernels with at their first use (its `runtime/build.py`)."""
-    compiled = wants.resolved is not None and wants.resolved.config.trainer.compile
+    """Checks what a GPU's kernels are compiled with at their first use."""
+    compiled = wants.resolved is not None and wants.resolved.config.trainer.compile is True
     if not (wants.cuda or compiled):
         return note("compiler", "no kernel is compiled")
-    lacking = []
-    if not environment.get("CC") and not any(map(shutil.which, ("gcc", "clang"))):
-        lacking.append("C compiler (gcc or clang on PATH, or CC)")
-    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
-        lacking.append(f"Python.h of {sys.prefix}")
+    lacking = compiler_lacks(environment)
     if lacking:
         said = f"there is no {' and no '.join(lacking)}: "
         fix = "install them: apt install gcc python3-dev, dnf install gcc python3-devel"

@@ -21,7 +21,7 @@ from headrace.inspect.results import left_out_in_words, summarize
 from headrace.inspect.screen import Lines, LiveTable, Screen
 from headrace.inspect.terminal import SafeConsole
 from headrace.run.launch import PreparedRun
-from headrace.run.nodes import how_to_join, ready_s
+from headrace.run.nodes import ready_s, start_notes
 from headrace.run.receipts import end_receipt
 from headrace.supervisor.control import Control
 from headrace.supervisor.process_monitor import Budget
@@ -107,7 +107,7 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     """Runs all processes to the end of the run and returns the exit status. `began`: monotonic start of the command."""
     output = LastingOutput.choose(json=output.json)
     port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
-    for line in how_to_join(prepared.run_dir, prepared.config.trainer):
+    for line in start_notes(prepared.run_dir, prepared.config.trainer):
         output.say(line)
     if exposed := in_words(exposures(prepared.config, apart=False)):
         output.say(exposed)

@@ -18,11 +18,17 @@ def check_nodes(resolved: Resolved) -> None:
         )
 
 
-def how_to_join(run_dir: Path, table: TrainerTable) -> list[str]:
-    """Instructions to start the other machines, one line each; empty if there are none."""
+def start_notes(run_dir: Path, table: TrainerTable) -> list[str]:
+    """What there is to know and to do at a start, one line each: compiled layers, the other machines."""
+    compiled = (
+        "trainer.compile: the first step compiles the layers; resumed on a GPU, the run may differ in its last bits"
+    )
     return [
-        f"machine {node} of the trainer: start there `headrace join {run_dir} --node {node}`"
-        for node in range(1, table.nodes)
+        *([compiled] if table.compile is True else []),
+        *(
+            f"machine {node} of the trainer: start there `headrace join {run_dir} --node {node}`"
+            for node in range(1, table.nodes)
+        ),
     ]
 
 

@@ -20,7 +20,7 @@ from headrace.inspect.screen import Lines
 from headrace.model.made_model import make_model_of
 from headrace.run.execute import Output, exit_status, say_end
 from headrace.run.extras import check_extras
-from headrace.run.nodes import check_nodes, how_to_join, ready_s
+from headrace.run.nodes import check_nodes, ready_s, start_notes
 from headrace.run.preload import begin_fork_server
 from headrace.run.preparation.data_files import prepare_files
 from headrace.run.preparation.input_checks import check_data_files, check_model_folder
@@ -118,7 +118,7 @@ def run_stage(prepared: PreparedStage, output: Output, *, began: float) -> int:
     screen = Lines(prepared.run_dir, output.say)
     table = prepared.config.supervisor
     budget = Budget(ready_s=ready_s(table, prepared.config.trainer), liveness_s=table.liveness_s)
-    for line in how_to_join(prepared.run_dir, prepared.config.trainer):
+    for line in start_notes(prepared.run_dir, prepared.config.trainer):
         output.say(line)
     if exposed := in_words(exposures(prepared.config, apart=False)):
         output.say(exposed)

@@ -34,8 +34,10 @@ class TrainerTable(Table):
     """For DeepSpeed: 1 shards the optimizer, 2 the gradient too, 3 the weights too."""
     cpu_offload: bool = False
     """For FSDP2 and DeepSpeed: keep weights and optimizer in host memory."""
-    compile: bool = False
-    """Compile the model's layers: a slow first step, faster ones after."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile the model's layers: a slow first step, faster ones after. `auto` is true on a GPU with a C compiler and
+    Python's headers, unless `rollout.deterministic` is set, on DeepSpeed's stage 3, or in a resumed run that began
+    without."""
     collective_timeout_s: float = Field(600.0, gt=0)
     """Seconds to wait for a rank at a collective before the trainer ends and is restarted."""
     optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"

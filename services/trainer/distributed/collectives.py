@@ -83,7 +83,7 @@ class Ranks:
 
     def agree(self, flag: bool) -> bool:
         """Returns whether `flag` is true on any rank; the same answer on all."""
-        return bool(self.sum(torch.tensor(int(flag))) > 0)
+        return flag if self.size == 1 else bool(self.sum(torch.tensor(int(flag))) > 0)
 
     def barrier(self) -> None:
         """Returns when all ranks have called it."""

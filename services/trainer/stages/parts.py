@@ -111,7 +111,7 @@ def backend_options(
         name=table.backend,
         zero_stage=table.zero_stage,
         cpu_offload=table.cpu_offload,
-        compiled=table.compile,
+        compiled=table.compile is True,
         optimizer=optimizer,
     )
 

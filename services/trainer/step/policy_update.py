@@ -90,8 +90,9 @@ class PolicyUpdate:
     def _kept(self, scores: TokenScores, micro: MicroBatch, rows: Sequence[int], counts: bool) -> KeptTokens:
         experience = self._experience
         places = experience.places(rows)
-        kept = experience.kept[places].to(scores.logprobs.device) & counts
-        places, logprobs = places[kept.cpu()], scores.logprobs[kept]
+        kept = experience.kept[places] & counts
+        places, kept = places[kept], kept.to(scores.logprobs.device)
+        logprobs = scores.logprobs[kept]
         behaviour = micro.behaviour_logprobs.to(logprobs.dtype)[kept]
         old = logprobs.detach() if experience.old is None else experience.old[places].to(logprobs)
         return KeptTokens(

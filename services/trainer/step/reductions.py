@@ -1,6 +1,5 @@
 """Sums of a step over its micro-batches, updates and ranks, and the metrics they become."""
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -15,24 +14,37 @@ MODEL_FLOPS = "model_flops"
 """Total over all updates: it is not averaged."""
 
 
+def as_floats(values: Mapping[str, Tensor | float]) -> dict[str, float]:
+    """The values, with those on a device read at once."""
+    waiting = [value for value in values.values() if isinstance(value, Tensor)]
+    read = iter(torch.stack(waiting).tolist() if waiting else [])
+    return {name: next(read) if isinstance(value, Tensor) else value for name, value in values.items()}
+
+
 class Sums:
-    """Sums in float64, in a fixed order. Every rank adds under the same names."""
+    """Sums in float64, in a fixed order. Every rank adds under the same names.
+
+    Values of tensors stay on their device until the step is over: the host would wait for each that it reads.
+    """
 
     def __init__(self) -> None:
-        self._totals: dict[str, float] = {}
-        self._largest: dict[str, float] = {}
+        self._totals: dict[str, Tensor | float] = {}
+        self._largest: dict[str, Tensor | float] = {}
 
     def add(self, name: str, values: Tensor | float) -> None:
         """Adds all of `values`."""
-        value = float(values.detach().double().sum()) if isinstance(values, Tensor) else values
+        value = values.detach().double().sum() if isinstance(values, Tensor) else values
         self._totals[name] = self._totals.get(name, 0.0) + value
 
-    def most(self, name: str, values: Tensor | float) -> None:
+    def most(self, name: str, values: Tensor) -> None:
         """Keeps the largest value; 0 without any, NaN if one of them is."""
-        if isinstance(values, Tensor):
-            values = float(values.detach().max()) if values.numel() else 0.0
-        before = self._largest.get(name, 0.0)
-        self._largest[name] = values if math.isnan(values) or values > before else before
+        if values.numel():
+            largest = values.detach().double().max()
+            before = self._largest.get(name, 0.0)
+            keeps = torch.maximum(largest, before) if isinstance(before, Tensor) else largest.clamp_min(before)
+            self._largest[name] = keeps
+        else:
+            self._largest.setdefault(name, 0.0)
 
     def mismatch(self, kind: str, sums: Mapping[str, Tensor]) -> None:
         """Adds `mismatch_sums` under `kind`."""
@@ -45,8 +57,8 @@ class Sums:
             return self
         joined = Sums()
         for mine, whole, together in (
-            (self._totals, joined._totals, torch.sum),
-            (self._largest, joined._largest, torch.amax),
+            (as_floats(self._totals), joined._totals, torch.sum),
+            (as_floats(self._largest), joined._largest, torch.amax),
         ):
             names = sorted(mine)
             vector = torch.tensor([mine[name] for name in names], dtype=torch.float64)
@@ -59,13 +71,13 @@ class Sums:
 
         Gaps are absent if no token was compared.
         """
-        totals = dict(self._totals)
+        totals, most = as_floats(self._totals), as_floats(self._largest)
         tokens = max(totals.pop("tokens", 0.0), 1.0)
         updates = max(totals.pop("updates", 0.0), 1.0)
         value_updates = max(totals.pop("value_updates", 0.0), 1.0)
         gap_tokens = totals.pop(f"{_OF_GAP}_tokens", 0.0)
         # Without a compared token the gap is absent, not 0.
-        absent = () if gap_tokens else [name for name in (*totals, *self._largest) if name.startswith(_OF_GAP)]
+        absent = () if gap_tokens else [name for name in (*totals, *most) if name.startswith(_OF_GAP)]
         found = {MODEL_FLOPS: totals.pop(MODEL_FLOPS, 0.0)}
         kinds: dict[str, dict[str, float]] = {}
         for name, total in totals.items():
@@ -81,10 +93,10 @@ class Sums:
             else:
                 found[name] = total / tokens
         for kind, sums in kinds.items():
-            whole = sums | {LARGEST: self._largest.get(f"{kind}/{LARGEST}", 0.0)}
+            whole = sums | {LARGEST: most.get(f"{kind}/{LARGEST}", 0.0)}
             made = mismatch_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in whole.items()})
             found |= {f"{kind}_{name}": value for name, value in made.items()}
             if kind != "mismatch":
                 found[f"{kind}_tokens"] = sums["tokens"]
-        largest = {name: value for name, value in self._largest.items() if "/" not in name and name not in absent}
+        largest = {name: value for name, value in most.items() if "/" not in name and name not in absent}
         return found | largest | {f"{_OF_GAP}_tokens": gap_tokens}

@@ -15,7 +15,7 @@ from torch import Tensor
 from headrace.services.trainer.algorithms.batching import Share, shared_micro_batches
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.config.stage import StageTable
-from headrace.services.trainer.step.reductions import MODEL_FLOPS
+from headrace.services.trainer.step.reductions import MODEL_FLOPS, as_floats
 from headrace.services.trainer.throughput.flops import training_flops
 
 E = TypeVar("E")
@@ -71,7 +71,7 @@ class OfflineStep(Generic[E]):
         Of each peak the largest over all ranks, unless that is 0.
         """
         weight = self._objective.weight(examples)
-        totals: dict[str, float] = {}
+        totals: dict[str, Tensor | float] = {}
         units, shares = self._shares(examples)
         for number, share in enumerate(shares):
             sums = self._objective.sums(self._backend, [units[row] for row in share.rows])
@@ -79,7 +79,7 @@ class OfflineStep(Generic[E]):
             self._backend.backward(loss if share.counts else loss * 0.0, last=number == len(shares) - 1)
             _add(totals, sums, share)
         norm = self._backend.apply(learning_rate=learning_rate, grad_clip=grad_clip)
-        means, most = self._means_and_most(totals, weight, self._peaks())
+        means, most = self._means_and_most(as_floats(totals), weight, self._peaks())
         return means | {
             "grad_norm": norm,
             "learning_rate": learning_rate,
@@ -90,12 +90,12 @@ class OfflineStep(Generic[E]):
 
     def evaluate(self, examples: Sequence[E]) -> dict[str, float]:
         """Returns the means over `examples` without training."""
-        totals: dict[str, float] = {}
+        totals: dict[str, Tensor | float] = {}
         units, shares = self._shares(examples)
         with torch.no_grad():
             for share in shares:
                 _add(totals, self._objective.sums(self._backend, [units[row] for row in share.rows]), share)
-        return self._means(totals, self._objective.weight(examples))
+        return self._means(as_floats(totals), self._objective.weight(examples))
 
     def _work(self, units: Sequence[tuple[E, ...]]) -> dict[str, float]:
         """The work of one pass over all units, whichever rank does it."""
@@ -134,10 +134,10 @@ class OfflineStep(Generic[E]):
         return means, dict(zip(peaks, most.tolist(), strict=True))
 
 
-def _add(totals: dict[str, float], sums: Mapping[str, Tensor], share: Share) -> None:
+def _add(totals: dict[str, Tensor | float], sums: Mapping[str, Tensor], share: Share) -> None:
     """Adds in float64 and in the fixed order of micro-batches."""
     for name, value in sums.items():
-        totals[name] = totals.get(name, 0.0) + (float(value.detach().double()) if share.counts else 0.0)
+        totals[name] = totals.get(name, 0.0) + (value.detach().double() if share.counts else 0.0)
 
 
 class Plan:

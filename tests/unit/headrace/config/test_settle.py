@@ -1,9 +1,10 @@
-"""`model.dtype` and `run.stale` are settled once, when the run directory is made, and kept by a resume."""
+"""What a start settles, `model.dtype`, `trainer.compile` and `run.stale`, a resume keeps."""
 
 from pathlib import Path
 
 import pytest
 
+from headrace.config import resolve as resolve_module
 from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.run_dir import check_resumable
 from headrace.config.schema import RunFile
@@ -55,6 +56,29 @@ def test_a_resumed_run_keeps_its_dtype_on_any_device(tmp_path: Path) -> None:
     assert resumed(config(tmp_path), on_gpu).model.dtype == "bfloat16"
     with pytest.raises(ConfigError, match=r"model.dtype was 'float32' .* is now 'bfloat16'"):
         resumed(config(tmp_path, "--model.dtype", "bfloat16"), on_cpu)
+
+
+def test_layers_are_compiled_on_a_gpu_unless_equal_bits_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks: list[str] = []
+    monkeypatch.setattr(resolve_module, "compiler_lacks", lambda environment: lacks)
+
+    def compiles(*arguments: str) -> object:
+        return settle(config(tmp_path, *arguments)).config.trainer.compile
+
+    assert compiles(*CUDA) is True and compiles() is False
+    assert compiles(*CUDA, "--rollout.deterministic", "true") is False
+    assert compiles(*CUDA, "--trainer.backend", "deepspeed") is False
+    assert compiles(*CUDA, "--trainer.compile", "false") is False and compiles("--trainer.compile", "true") is True
+    began = made(tmp_path / "run", config(tmp_path, *CUDA))
+    lacks.append("C compiler")
+    assert compiles(*CUDA) is False
+    assert resumed(config(tmp_path, *CUDA), began).trainer.compile is True
+    toml = began / "config" / "run.toml"
+    toml.write_text(toml.read_text().replace("compile = true\n", ""))
+    lacks.clear()
+    assert settle(config(tmp_path, *CUDA), began, goes_on=True).config.trainer.compile is False, "made before the key"
 
 
 def test_the_policy_for_stale_rollouts_is_kept(tmp_path: Path) -> None:

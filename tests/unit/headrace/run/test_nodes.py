@@ -9,7 +9,7 @@ import pytest
 from headrace.config.resolve import Resolved, resolve
 from headrace.run.execute import Output
 from headrace.run.join import join_node, node_settings, plan_node
-from headrace.run.nodes import check_nodes, how_to_join, ready_s
+from headrace.run.nodes import check_nodes, ready_s, start_notes
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.supervisor.lock import RunLock
@@ -38,7 +38,7 @@ def test_several_machines_need_a_place_to_meet_and_time_for_it(tmp_path: Path) -
     check_nodes(config(tmp_path, ""))
     met = config(tmp_path, '[trainer]\nranks = 4\nnodes = 2\nrendezvous = "10.0.0.4:29500"\n')
     check_nodes(met)
-    (line,) = how_to_join(Path("/runs/a"), met.config.trainer)
+    (line,) = start_notes(Path("/runs/a"), met.config.trainer)
     assert "headrace join /runs/a --node 1" in line
     assert ready_s(met.config.supervisor, met.config.trainer) == 1500.0
     with pytest.raises(ConfigError, match=r"ranks = 4 .* is no multiple of nodes = 3.* take 3"):

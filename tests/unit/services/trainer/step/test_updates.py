@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import masking_utils
 
 from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.algorithms.recipes import recipes
@@ -16,6 +18,7 @@ from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.model.model import Policy, ValueModel
 from headrace.services.trainer.step.batch import assemble
+from headrace.services.trainer.step.forward import shares_of
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
 from headrace.services.trainer.step.step import train_step
 from headrace.services.trainer.throughput.flops import training_flops
@@ -445,3 +448,30 @@ def test_masked_and_stale_tokens_are_not_counted_as_trained():
 def test_a_step_of_the_critic_alone_trains_no_token_of_the_policy():
     _, outcome = run(how(name="ppo"), critic=value_model(), frozen=reference(), policy_frozen=True)
     assert (outcome.metrics["trained_tokens"], outcome.metrics["model_flops"]) == (0, 0)
+
+
+class ScalarReads(TorchDispatchMode):
+    """Counts the values that the host reads, for which it would wait for a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("more", [{"kl_in": "loss", "kl_coef": 0.1}, {"correction": {"weight": "token"}}])
+def test_the_number_of_scalars_read_does_not_grow_with_the_micro_batches(
+    more: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # transformers reads one in each forward pass, to learn whether rows are packed.
+    monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", lambda positions: None)
+    counts, passes = [], []
+    for budget in (100_000, 30):
+        config = dataclasses.replace(how(advantage="gae", anchor="proximal", **more), micro_batch_tokens=budget)
+        used, critic, frozen = policy(), value_model(), reference() if "kl_in" in more else None
+        with ScalarReads() as reads:
+            run(config, used=used, critic=critic, frozen=frozen)
+        counts.append(reads.count)
+        passes.append(len(shares_of(assemble(GROUPS, version=0).rollouts, used, token_budget=budget)))
+    assert passes[1] > 2 * passes[0] and counts[0] == counts[1], (passes, counts)
