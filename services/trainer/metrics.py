@@ -51,7 +51,12 @@ STALENESS = Histogram(
 )
 POLICY_VERSION = Gauge("headrace_trainer_policy_version", "Version of the weights.")
 INCARNATION = Gauge("headrace_trainer_incarnation", "Incarnation of this process.")
-CHECKPOINT_SECONDS = Histogram("headrace_trainer_checkpoint_seconds", "Time to write one checkpoint.", buckets=_LONG)
+CHECKPOINT_SECONDS = Histogram(
+    "headrace_trainer_checkpoint_seconds", "Time to write one checkpoint, beside the steps.", buckets=_LONG
+)
+CHECKPOINTS_WAITED = Counter(
+    "headrace_trainer_checkpoints_waited", "Checkpoints that fell due while the one before was still being written."
+)
 CHECKPOINT_TIME = Gauge(
     "headrace_trainer_checkpoint_last_success_timestamp_seconds",
     "Time of the newest complete checkpoint; 0 = none.",
@@ -83,7 +88,7 @@ OPERATION_UNTIL = Gauge(
     ["operation"],
 )
 CHECKPOINTING = Operation(OPERATION_ACTIVE.labels("checkpoint").set, OPERATION_UNTIL.labels("checkpoint").set)
-"""Steps wait for checkpoints, which are written between them."""
+"""Steps wait while the state is copied, and for the one before if that is still being written."""
 SNAPSHOT_SECONDS = Histogram("headrace_trainer_snapshot_seconds", "Time to copy the weights that a publication sends.")
 SENT_BYTES = Counter(
     "headrace_trainer_weights_sent_bytes", "Weights sent over collective groups or written for the disk.", ["route"]

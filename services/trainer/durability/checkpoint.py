@@ -2,25 +2,27 @@
 
 `checkpoints/step-000012/` holds `model.safetensors`, `optimizer.safetensors`, `random.safetensors`, `state.json` and
 `manifest.json` with the SHA-256 of each; beside a critic or a reference that moves, their tensors too. All tensors are
-whole, so any number of ranks and any backend can load them. It is written aside, fsynced and renamed.
+whole, so any number of ranks and any backend can load them. It is written aside and hashed on the way, fsynced and
+renamed.
 """
 
+import hashlib
 import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from headrace.services.trainer.durability.fate_table import GroupFate
-from headrace.services.trainer.durability.random_states import random_states
+from headrace.services.trainer.model.tensor_files import write_tensors
 from headrace.wire.errors import DataError
+from headrace.wire.process import failpoints
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.file_digests import sha256_of
 from headrace.wire.telemetry.logs import get_logger
@@ -107,19 +109,20 @@ class CheckpointStore:
     def save(
         self,
         state: CheckpointState,
+        files: Mapping[str, Mapping[str, Tensor]],
         *,
-        weights: Mapping[str, Tensor],
-        optimizer: Mapping[str, Tensor],
-        others: Mapping[str, Mapping[str, Tensor]] = MappingProxyType({}),
         midway: Callable[[], None] = lambda: None,
     ) -> Path:
-        """Publishes a checkpoint and removes the oldest; `midway` is called before it can be seen (for tests)."""
+        """Publishes a checkpoint and removes the oldest; `midway` is called before it can be seen.
+
+        `files`: file name -> tensors of the CPU; `model`, `optimizer` and `random` are always among them.
+        """
         final = self._folder / f"step-{state.step:06d}"
         if state.step in self._proven:
             return final
         atomic.remove_left_overs(self._folder)
         with atomic.replaced_folder(final, durable=True) as aside:
-            _write(aside, state, {"model": weights, "optimizer": optimizer, "random": random_states(), **others})
+            _write(aside, state, files)
             midway()
         self._proven.add(state.step)
         self._prune()
@@ -171,16 +174,22 @@ class CheckpointStore:
 
 
 def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]]) -> None:
-    for name, tensors in files.items():
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
+    hashes = {
+        _file(folder, name).name: write_tensors(
+            _file(folder, name), tensors, midway=lambda: failpoints.reach("step.half_written")
+        )
+        for name, tensors in files.items()
+    }
     values = asdict(state)
     # In the manifest: an older version refuses a state with keys that it does not know.
     weights_digest = values.pop("weights_digest")
     if not state.code_digest:
         del values["code_digest"]
-    (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **values}))
-    hashes = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+    text = json.dumps({"schema": SCHEMA, **values})
+    (folder / "state.json").write_text(text)
+    hashes["state.json"] = hashlib.sha256(text.encode()).hexdigest()
     manifest = {"schema": SCHEMA, "sha256": hashes} | ({"weights_digest": weights_digest} if weights_digest else {})
+    failpoints.reach("step.before_manifest")
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 

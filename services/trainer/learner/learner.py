@@ -14,7 +14,8 @@ from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.backends.frozen import Frozen
 from headrace.services.trainer.discriminator.discriminator import DiscriminatorTrainer
 from headrace.services.trainer.durability.checkpoint import Checkpoint
-from headrace.services.trainer.durability.random_states import restore_random_states
+from headrace.services.trainer.durability.host_copy import HostCopy
+from headrace.services.trainer.durability.random_states import random_states, restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.publication.outgoing import weight_groups
@@ -37,11 +38,10 @@ log = get_logger("trainer.learner")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The state of the models that a checkpoint holds; filled on rank 0."""
+    """A copy of the state that a checkpoint holds; filled on rank 0."""
 
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
-    others: dict[str, dict[str, Tensor]]
+    files: dict[str, dict[str, Tensor]]
+    """By file name, in host memory; valid until the next call."""
     coefficients: dict[str, float]
 
 
@@ -66,6 +66,7 @@ class Learner:
         self._frozen = reference
         self._discriminator = discriminator
         self._reference_moved = False
+        self._copy = HostCopy(policy.device, keeps=policy.ranks.rank == 0)
         # Created after loading, whose memory peak belongs to no step.
         self._memory = MemoryPeaks(policy.device)
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
@@ -130,23 +131,18 @@ class Learner:
             self._discriminator.publish(folder, self._settings.model.path, dtype=dtype)
 
     def save(self) -> Saved:
-        """Returns everything that a checkpoint needs, whole, on the CPU of rank 0."""
-        others: dict[str, dict[str, Tensor]] = {}
+        """Copies everything that a checkpoint needs, whole, into host memory of rank 0."""
+        files = state_of("model", "optimizer", self.policy)
         if self._critic is not None:
-            others["critic"] = self._on_first_rank(self._critic.whole_weights())
-            others["critic-optimizer"] = self._critic.optimizer_tensors()
+            files |= state_of("critic", "critic-optimizer", self._critic)
         if self._frozen is not None and self._reference_moved:
-            others["reference"] = self._on_first_rank(self._frozen.whole_weights())
+            files["reference"] = self._frozen.whole_weights()
         coefficients = dict(self.coefficients)
         if self._discriminator is not None:
-            others |= self._discriminator.save()
+            files |= state_of("discriminator", "discriminator-optimizer", self._discriminator.backend)
             coefficients[_DISCRIMINATOR_VERSION] = float(self._discriminator.version)
-        return Saved(
-            weights=self._on_first_rank(self.policy.whole_weights()),
-            optimizer=self.policy.optimizer_tensors(),
-            others=others,
-            coefficients=coefficients,
-        )
+        files["random"] = iter(random_states().items())
+        return Saved(files=self._copy.take(files), coefficients=coefficients)
 
     def park(self) -> None:
         """Frees for the engines the memory that is not needed until the next step: see `Backend.park`."""
@@ -165,11 +161,6 @@ class Learner:
     def _trained(self) -> list[Backend]:
         discriminator = self._discriminator.backend if self._discriminator is not None else None
         return [backend for backend in (self.policy, self._critic, discriminator) if backend is not None]
-
-    def _on_first_rank(self, whole: Iterator[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """Runs the gathers on all ranks; only rank 0 keeps the results."""
-        keeps = self.policy.ranks.rank == 0
-        return {name: tensor for name, tensor in whole if keeps}
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Restores models, optimizers, coefficients and random states.
@@ -258,6 +249,11 @@ class Learner:
             scores = (self._frozen or self.policy)(*inputs)
         assert isinstance(scores, TokenScores)
         return scores
+
+
+def state_of(model: str, optimizer: str, backend: Backend) -> dict[str, Iterator[tuple[str, Tensor]]]:
+    """The files of a model that is trained: weights and optimizer state, to be consumed on every rank."""
+    return {model: backend.whole_weights(), optimizer: iter(backend.optimizer_tensors().items())}
 
 
 def _part(others: Mapping[str, dict[str, Tensor]], name: str, step: int) -> dict[str, Tensor]:

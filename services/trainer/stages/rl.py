@@ -207,7 +207,7 @@ class RlStage:
         if finished:
             steps.finish()
         else:
-            steps.checkpoint()
+            steps.stop()
             log.info("stopped", version=steps.version)
         self._receipt = steps.receipt()
         # After the last step a stop may also arrive while the last evaluations are awaited.

@@ -44,11 +44,9 @@ def two_steps(folder, ranks, *, backend, algorithm):
     outcomes.append(learner.train(2, GROUPS))
     metrics = [outcome.metrics | outcome.peaks for outcome in outcomes]
     learner.publish_discriminator()
-    saved = learner.save()
-    tensors = {f"policy/{name}": value for name, value in saved.weights.items()}
-    for kind, values in saved.others.items():
-        tensors |= {f"{kind}/{name}": value for name, value in values.items()}
-    return metrics, tensors
+    saved = learner.save().files
+    del saved["random"]
+    return metrics, {f"{kind}/{name}": value for kind, values in saved.items() for name, value in values.items()}
 
 
 def main() -> None:

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
-from headrace.services.trainer.durability.random_states import restore_random_states
+from headrace.services.trainer.durability.host_copy import HostCopy
+from headrace.services.trainer.durability.random_states import random_states, restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
+from headrace.services.trainer.learner.learner import state_of
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.stages.offline.parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
 from headrace.services.trainer.stages.offline.stage_events import StageEvents
@@ -54,6 +58,7 @@ class OfflineRun:
         self._checkpoints = CheckpointStore(
             RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
         )
+        self._writer, self._copy = BackgroundWriter(), HostCopy(device, keeps=self._leads)
         self._digest = stage_digest(settings)
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
         self._step = 0
@@ -80,6 +85,7 @@ class OfflineRun:
                 self._finish()
             else:
                 self._checkpoint()
+                self._writer.wait()
                 log.info("stopped", step=self._step)
         finally:
             receipt = ""
@@ -148,6 +154,7 @@ class OfflineRun:
             last = number == plan.steps or self._reached()
             if last or (table.eval_every and number % table.eval_every == 0):
                 self._look(step, job, looks)
+            self._writer.check()
             if number % settings.trainer.checkpoint_every == 0 and not last:
                 self._checkpoint()
         return True
@@ -180,15 +187,15 @@ class OfflineRun:
             log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
 
     def _checkpoint(self) -> None:
-        if self._step:
-            limit_s = self._settings.trainer.checkpoint_deadline_s
-            with checkpointing(self._checkpoints, step=self._step, limit_s=limit_s):
-                self._save()
-
-    def _save(self) -> None:
-        # Every rank takes part in the gathers; only rank 0 keeps the results.
-        weights = {name: whole for name, whole in self._backend.whole_weights() if self._leads}
-        optimizer = self._backend.optimizer_tensors()
+        """Copies the state, which is written in the background; first waits for the one that is being written."""
+        if not self._step:
+            return
+        with metrics.CHECKPOINTING(self._settings.trainer.checkpoint_deadline_s):
+            if self._writer.busy:
+                metrics.CHECKPOINTS_WAITED.inc()
+            self._writer.wait()
+            states = state_of("model", "optimizer", self._backend)
+            files = self._copy.take(states | {"random": iter(random_states().items())})
         if not self._leads:
             return
         state = CheckpointState(
@@ -199,17 +206,17 @@ class OfflineRun:
             coefficients={f"loss-{number}": value for number, value in enumerate(self._recent)},
             config_digest=self._digest,
         )
-        with metrics.CHECKPOINT_SECONDS.time():
-            self._checkpoints.save(
-                state,
-                weights=weights,
-                optimizer=optimizer,
-                midway=lambda: failpoints.reach("step.mid_checkpoint"),
-            )
+        failpoints.reach("step.snapshot_taken")
+        self._writer.start(lambda: self._write(state, files))
+
+    def _write(self, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        step, limit_s = state.step, self._settings.trainer.checkpoint_deadline_s
+        with checkpointing(self._checkpoints, step=step, limit_s=limit_s):
+            self._checkpoints.save(state, files, midway=lambda: failpoints.reach("step.mid_checkpoint"))
         if self._events:
             kept = [step for step, _ in self._checkpoints.published()]
-            self._events.checkpoint_saved(self._step, self._checkpoints.manifest_digest(self._step), kept)
-            self._events.receipt(self._step)
+            self._events.checkpoint_saved(step, self._checkpoints.manifest_digest(step), kept)
+            self._events.receipt(step)
 
     def _finish(self) -> None:
         """Writes the last checkpoint and exports the model."""
@@ -219,6 +226,7 @@ class OfflineRun:
         dtype = getattr(torch, settings.model.dtype)
         source, run_dir = settings.model.path, settings.run_dir
         digest = export_model(self._backend, source, target, dtype=dtype, run_dir=run_dir)
+        self._writer.wait()
         if self._events:
             self._events.exported(self._step, target, digest)
             log.info("finished", step=self._step, path=str(target), weights_sha256=digest)

@@ -33,7 +33,7 @@ def saved(used, tmp_path, step):
     described = CheckpointState(
         step=step, incarnation=1, frontier=0, fates=(), coefficients=state.coefficients, config_digest=""
     )
-    store.save(described, weights=state.weights, optimizer=state.optimizer, others=state.others)
+    store.save(described, state.files)
     found = CheckpointStore(tmp_path / "checkpoints", keep=2).newest()
     assert found is not None
     return found

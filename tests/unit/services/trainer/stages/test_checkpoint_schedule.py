@@ -1,5 +1,6 @@
-"""A checkpoint between two steps tells its deadline while it is under way, and its end, however it ends."""
+"""Checkpoints that are written beside the steps: what holds training up, what waits, and whose error surfaces where."""
 
+import threading
 import time
 
 import pytest
@@ -17,7 +18,7 @@ from tests.unit.services.trainer.stages.test_batch_wait import ledger_with
 
 
 class Models:
-    """The leader as far as a checkpoint asks it: `during` is called while the weights are gathered."""
+    """The leader as far as a checkpoint asks it: `during` is called while the weights are copied."""
 
     def __init__(self, during):
         self._during = during
@@ -25,7 +26,7 @@ class Models:
     def save(self):
         self._during()
         one = {"w": torch.ones(2)}
-        return Saved(weights=one, optimizer=one, others={}, coefficients={})
+        return Saved(files={"model": one, "optimizer": one, "random": {}}, coefficients={})
 
 
 def operation():
@@ -54,26 +55,92 @@ def keep(tmp_path):
         ledger.close()
 
 
-def test_a_checkpoint_tells_its_deadline_while_weights_are_gathered_and_its_end(keep, tmp_path):
+def waited():
+    return REGISTRY.get_sample_value("headrace_trainer_checkpoints_waited_total")
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Holds the writer before each checkpoint shows until it is set."""
+    opened = threading.Event()
+
+    def hold(ledger):
+        monkeypatch.setattr(ledger, "fence", lambda: opened.wait(20))
+        return opened
+
+    yield hold
+    opened.set()
+
+
+def published(tmp_path):
+    return sorted(path.name for path in (tmp_path / "checkpoints").glob("step-*"))
+
+
+def test_a_checkpoint_tells_its_deadline_while_weights_are_copied_and_is_written_beside_the_steps(keep, gate, tmp_path):
     seen = []
     begin = time.time()
-    schedule, _ = keep(lambda: seen.append(operation()))
+    schedule, ledger = keep(lambda: seen.append(operation()))
+    opened = gate(ledger)
     schedule.save(3)
     ((active, until),) = seen
     assert active == 1 and begin + 500 <= until <= time.time() + 500
     active, until = operation()
-    assert active == 0 and begin <= until <= time.time()
-    assert (tmp_path / "checkpoints" / "step-000003").is_dir()
+    assert active == 0 and begin <= until <= time.time() and published(tmp_path) == []
+    opened.set()
+    schedule.finish(3)
+    assert published(tmp_path) == ["step-000003"] and len(seen) == 1
+
+
+def test_one_that_falls_due_while_another_is_written_waits_and_is_counted(keep, gate, tmp_path):
+    schedule, ledger = keep(lambda: None)
+    before, opened = waited(), gate(ledger)
+    schedule.save(10)
+    assert schedule.is_due(20, stepped=True) and not schedule.is_due(21, stepped=True) and waited() == before
+    threading.Timer(0.3, opened.set).start()
+    schedule.save(20)
+    assert waited() == before + 1 and published(tmp_path) == ["step-000010"]
+    schedule.finish(20)
+    assert published(tmp_path) == ["step-000010", "step-000020"]
+
+
+def test_a_requested_one_holds_no_step_up_and_is_done_when_it_is_written(keep, gate, tmp_path):
+    schedule, ledger = keep(lambda: None)
+    reporter, opened, before = schedule._reporter, gate(ledger), waited()
+    schedule.save(10)
+    reporter.checkpoint_asked = 1
+    assert [schedule.is_due(11, stepped=True), schedule.is_due(11, stepped=False)] == [False, False]
+    assert waited() == before + 1 and not reporter.checkpoint_done
+    opened.set()
+    schedule.finish(10)
+    assert schedule.is_due(11, stepped=False)
+    schedule.save(11)
+    schedule.finish(11)
+    assert reporter.checkpoint_done == 1 and published(tmp_path) == ["step-000010", "step-000011"]
+    reporter.checkpoint_asked = 2
+    assert not schedule.is_due(11, stepped=False) and reporter.checkpoint_done == 2
+
+
+def test_stopped_in_a_hurry_the_one_that_is_written_suffices(keep, gate, tmp_path):
+    schedule, ledger = keep(lambda: None)
+    opened = gate(ledger)
+    schedule.save(10)
+    threading.Timer(0.3, opened.set).start()
+    schedule.finish(11, hurry=True)
+    assert published(tmp_path) == ["step-000010"]
+    schedule.finish(12, hurry=True)
+    assert published(tmp_path) == ["step-000010", "step-000012"]
 
 
 def test_a_fenced_life_ends_it_before_the_checkpoint_shows(keep, tmp_path, monkeypatch):
     schedule, ledger = keep(lambda: None)
 
     def fence():
-        assert operation()[0] == 1
         raise FencedError("a newer life")
 
     monkeypatch.setattr(ledger, "fence", fence)
+    schedule.save(3)
     with pytest.raises(FencedError):
-        schedule.save(3)
-    assert operation()[0] == 0 and not (tmp_path / "checkpoints" / "step-000003").exists()
+        schedule.finish(3)
+    with pytest.raises(FencedError):
+        schedule.check()
+    assert operation()[0] == 0 and published(tmp_path) == []
