@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(), help="on the file system to measure")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    files, copy, writer = state(options.mb), HostCopy(torch.device("cpu"), keeps=True), BackgroundWriter()
+    files, copy, writer = state(options.mb), HostCopy(torch.device("cpu")), BackgroundWriter()
     named = {name: tensors.items() for name, tensors in files.items()}
     held: dict[str, list[float]] = {"before": [], "copied": [], "written_beside": []}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

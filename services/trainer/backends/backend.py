@@ -62,8 +62,15 @@ class Backend(Protocol):
         """Returns what is exported: the whole model, adapters merged. On rank 0; empty on the others."""
         ...
 
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state, whole, by `weight name/key`. On rank 0; empty on the others."""
+    def weight_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of the trained weights; those of all ranks, in order, are the whole weights.
+
+        A tensor that is not divided is rank 0's. Every rank must consume all of them.
+        """
+        ...
+
+    def optimizer_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of the optimizer's state, by `weight name/key`, as `weight_rows` does."""
         ...
 
     def park(self) -> int:

@@ -10,14 +10,21 @@ from torch.distributed.tensor import DTensor
 
 from headrace.services.trainer.backends.options import overhead_tokens
 from headrace.services.trainer.backends.parking import Parking
-from headrace.services.trainer.backends.state import check_weights, find_tensors, load_state, set_weights
+from headrace.services.trainer.backends.state import (
+    check_weights,
+    find_tensors,
+    load_state,
+    optimizer_state,
+    own_rows,
+    set_weights,
+)
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.services.trainer.model.optimizers import OptimizerOptions, build_optimizers
 
 
 class TorchBackend:
-    """Implements `headrace.services.trainer.backends.backend.Backend`, less the gathering of state.
+    """Implements `headrace.services.trainer.backends.backend.Backend`, less the exported state.
 
     With shards, every rank must make the same calls.
     """
@@ -68,6 +75,15 @@ class TorchBackend:
     def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Gathers one weight at a time and copies it to the CPU."""
         return ((name, whole(weight.detach()).cpu()) for name, weight in self._named.items())
+
+    def weight_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of each weight, where they are."""
+        return own_rows(self.named_weights(), self.ranks.rank)
+
+    def optimizer_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of the optimizer state; parked tensors are copied back to the device."""
+        state = optimizer_state(self._named, self._optimizers)
+        return own_rows(((name, self._parking.present(value)) for name, value in state), self.ranks.rank)
 
     def park(self) -> int:
         """Moves this rank's optimizer state to host memory."""

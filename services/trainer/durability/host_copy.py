@@ -15,18 +15,16 @@ _ALIGNED = 64
 class HostCopy:
     """Memory for one copy, kept for the next: new memory costs several times as much as copying. Used by one thread."""
 
-    def __init__(self, device: torch.device, *, keeps: bool) -> None:
-        """`device`: the one that trains; copies from a GPU lie in pinned memory. `keeps`: false on ranks above 0."""
-        self._device, self._keeps = device, keeps
+    def __init__(self, device: torch.device) -> None:
+        """`device`: the one that trains; copies from a GPU lie in pinned memory."""
+        self._device = device
         self._slabs: list[Tensor] = []
         self._slab, self._used = 0, 0
 
     def take(self, files: Mapping[str, Iterable[tuple[str, Tensor]]]) -> dict[str, dict[str, Tensor]]:
         """Copies all tensors by file and name, one at a time. The copies before them are overwritten."""
         self._slab, self._used = 0, 0
-        taken = {
-            file: {name: self._copy(tensor) for name, tensor in named if self._keeps} for file, named in files.items()
-        }
+        taken = {file: {name: self._copy(tensor) for name, tensor in named} for file, named in files.items()}
         if on_gpu(self._device):
             wait_for_copies(self._device)
         return taken

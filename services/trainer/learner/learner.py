@@ -38,7 +38,7 @@ log = get_logger("trainer.learner")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A copy of the state that a checkpoint holds; filled on rank 0."""
+    """A copy of what this rank writes of a checkpoint."""
 
     files: dict[str, dict[str, Tensor]]
     """By file name, in host memory; valid until the next call."""
@@ -66,7 +66,7 @@ class Learner:
         self._frozen = reference
         self._discriminator = discriminator
         self._reference_moved = False
-        self._copy = HostCopy(policy.device, keeps=policy.ranks.rank == 0)
+        self._copy = HostCopy(policy.device)
         # Created after loading, whose memory peak belongs to no step.
         self._memory = MemoryPeaks(policy.device)
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
@@ -131,17 +131,18 @@ class Learner:
             self._discriminator.publish(folder, self._settings.model.path, dtype=dtype)
 
     def save(self) -> Saved:
-        """Copies everything that a checkpoint needs, whole, into host memory of rank 0."""
+        """Copies what this rank writes of a checkpoint into host memory."""
         files = state_of("model", "optimizer", self.policy)
         if self._critic is not None:
             files |= state_of("critic", "critic-optimizer", self._critic)
         if self._frozen is not None and self._reference_moved:
-            files["reference"] = self._frozen.whole_weights()
+            files["reference"] = self._frozen.weight_rows(self.policy.ranks.rank)
         coefficients = dict(self.coefficients)
         if self._discriminator is not None:
             files |= state_of("discriminator", "discriminator-optimizer", self._discriminator.backend)
             coefficients[_DISCRIMINATOR_VERSION] = float(self._discriminator.version)
-        files["random"] = iter(random_states().items())
+        if self.policy.ranks.rank == 0:
+            files["random"] = iter(random_states().items())
         return Saved(files=self._copy.take(files), coefficients=coefficients)
 
     def park(self) -> None:
@@ -252,8 +253,8 @@ class Learner:
 
 
 def state_of(model: str, optimizer: str, backend: Backend) -> dict[str, Iterator[tuple[str, Tensor]]]:
-    """The files of a model that is trained: weights and optimizer state, to be consumed on every rank."""
-    return {model: backend.whole_weights(), optimizer: iter(backend.optimizer_tensors().items())}
+    """What this rank writes of a model that is trained; every rank must consume it."""
+    return {model: backend.weight_rows(), optimizer: backend.optimizer_rows()}
 
 
 def _part(others: Mapping[str, dict[str, Tensor]], name: str, step: int) -> dict[str, Tensor]:

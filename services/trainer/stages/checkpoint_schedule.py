@@ -9,6 +9,7 @@ from headrace.services.trainer.durability.background_writer import BackgroundWri
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import checkpointing
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
+from headrace.services.trainer.durability.rank_shards import RankShards
 from headrace.services.trainer.learner.leader import Leader
 from headrace.services.trainer.learner.learner import Saved
 from headrace.services.trainer.reporter import Reporter
@@ -44,7 +45,7 @@ class CheckpointSchedule:
         self._ledger = ledger
         self._reporter = reporter
         self._code_digest = code_digest
-        self._writer = BackgroundWriter()
+        self._writer, self._shards = BackgroundWriter(), RankShards(leader.ranks)
         self._taken = -1
         """The last version whose checkpoint this life has taken: the end of a run saves it again."""
         self._waits = False
@@ -78,10 +79,10 @@ class CheckpointSchedule:
                 self._count_wait()
             self._writer.wait()
             asked = self._reporter.checkpoint_asked
-            saved, state = self._copy(version)
+            taken = None if self._store.is_whole(version) else self._copy(version)
         self._taken, self._waits = version, False
         failpoints.reach("step.snapshot_taken")
-        self._writer.start(lambda: self._write(state, saved, asked))
+        self._writer.start(lambda: self._write(version, taken, asked))
 
     def finish(self, version: int, *, hurry: bool = False) -> None:
         """Returns when the checkpoint of `version` is written; in a `hurry` the one being written suffices."""
@@ -96,7 +97,7 @@ class CheckpointSchedule:
             metrics.CHECKPOINTS_WAITED.inc()
 
     def _copy(self, version: int) -> tuple[Saved, CheckpointState]:
-        saved = self._leader.save()
+        saved = self._leader.save(self._store.prepare(version))
         progress = self._ledger.progress()
         above = self._ledger.progress(from_index=progress.frontier).fates
         return saved, CheckpointState(
@@ -110,13 +111,24 @@ class CheckpointSchedule:
             weights_digest=self._ledger.weights_digest,
         )
 
-    def _write(self, state: CheckpointState, saved: Saved, asked: int) -> None:
-        """Publishes the checkpoint, then removes the journal payloads that the oldest one covers."""
-        version = state.step
-        with checkpointing(self._store, step=version, limit_s=self._settings.trainer.checkpoint_deadline_s):
-            path = self._store.save(state, saved.files, midway=lambda: self._before_it_shows(version))
+    def _write(self, version: int, taken: tuple[Saved, CheckpointState] | None, asked: int) -> None:
+        """Publishes the checkpoint, then removes the journal payloads that the oldest one covers.
+
+        Without a copy it is there already; its life may have been killed before it recorded it.
+        """
+        limit_s = self._settings.trainer.checkpoint_deadline_s
+        if taken is not None:
+            saved, state = taken
+            with checkpointing(self._store, step=version, limit_s=limit_s):
+                self._store.save(
+                    state,
+                    saved.files,
+                    ranks=self._shards.ranks,
+                    others=lambda: self._shards.gather(self._store.aside(version), limit_s),
+                    midway=self._before_it_shows,
+                )
         failpoints.reach("step.before_trim")
-        metrics.show_checkpoint(version, path)
+        metrics.show_checkpoint(version, self._store.path(version))
         kept = [step for step, _ in self._store.published()]
         self._ledger.checkpoint_saved(version, self._store.manifest_digest(version), kept)
         self.receipt(version)
@@ -138,7 +150,7 @@ class CheckpointSchedule:
             return ""
         return "" if taken is None else taken.value
 
-    def _before_it_shows(self, step: int) -> None:
+    def _before_it_shows(self) -> None:
         """Checks the fence: a zombie must not replace its successor's checkpoint by its own."""
         failpoints.reach("step.mid_checkpoint")
         self._ledger.fence()

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from headrace.services.trainer.durability.checkpoint import Checkpoint, Checkpoi
 from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
 from headrace.services.trainer.durability.host_copy import HostCopy
 from headrace.services.trainer.durability.random_states import random_states, restore_random_states
+from headrace.services.trainer.durability.rank_shards import RankShards
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.learner.learner import state_of
 from headrace.services.trainer.runtime.health_server import HealthServer
@@ -58,10 +60,14 @@ class OfflineRun:
         self._checkpoints = CheckpointStore(
             RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
         )
-        self._writer, self._copy = BackgroundWriter(), HostCopy(device, keeps=self._leads)
+        self._writer, self._copy = BackgroundWriter(), HostCopy(device)
+        self._shards = RankShards(ranks)
         self._digest = stage_digest(settings)
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
-        self._step = 0
+        self._step = self._began = 0
+        """The last step, and the one of the checkpoint that this life began with."""
+        self._taken = -1
+        """The last step whose checkpoint this life has taken."""
         self._events: StageEvents | None = None
         """None on other ranks than 0, and before the restore."""
 
@@ -103,7 +109,7 @@ class OfflineRun:
         checkpoint = self._checkpoints.newest()
         if checkpoint is not None:
             self._load(checkpoint)
-            self._step = checkpoint.state.step
+            self._step = self._began = checkpoint.state.step
             self._recent.extend(value for _, value in sorted(checkpoint.state.coefficients.items()))
             show_room(self._checkpoints)
             log.info("restored", step=self._step)
@@ -188,15 +194,17 @@ class OfflineRun:
 
     def _checkpoint(self) -> None:
         """Copies the state, which is written in the background; first waits for the one that is being written."""
-        if not self._step:
+        if self._step in (0, self._taken):
             return
+        self._taken = self._step
         with metrics.CHECKPOINTING(self._settings.trainer.checkpoint_deadline_s):
             if self._writer.busy:
                 metrics.CHECKPOINTS_WAITED.inc()
             self._writer.wait()
-            states = state_of("model", "optimizer", self._backend)
-            files = self._copy.take(states | {"random": iter(random_states().items())})
+            files = None if self._step == self._began else self._copy_state()
         if not self._leads:
+            if files is not None:
+                self._writer.start(partial(self._shards.write, self._checkpoints.aside(self._step), files))
             return
         state = CheckpointState(
             step=self._step,
@@ -209,10 +217,27 @@ class OfflineRun:
         failpoints.reach("step.snapshot_taken")
         self._writer.start(lambda: self._write(state, files))
 
-    def _write(self, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def _copy_state(self) -> dict[str, dict[str, Tensor]]:
+        if self._leads:
+            self._checkpoints.prepare(self._step)
+        # Then the folder is there for all ranks.
+        self._ranks.barrier()
+        states = state_of("model", "optimizer", self._backend)
+        random = {"random": iter(random_states().items())} if self._leads else {}
+        return self._copy.take(states | random)
+
+    def _write(self, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]] | None) -> None:
+        """Without `files` it is there already; its life may have been killed before it recorded it."""
         step, limit_s = state.step, self._settings.trainer.checkpoint_deadline_s
-        with checkpointing(self._checkpoints, step=step, limit_s=limit_s):
-            self._checkpoints.save(state, files, midway=lambda: failpoints.reach("step.mid_checkpoint"))
+        if files is not None:
+            with checkpointing(self._checkpoints, step=step, limit_s=limit_s):
+                self._checkpoints.save(
+                    state,
+                    files,
+                    ranks=self._ranks.size,
+                    others=lambda: self._shards.gather(self._checkpoints.aside(step), limit_s),
+                    midway=lambda: failpoints.reach("step.mid_checkpoint"),
+                )
         if self._events:
             kept = [step for step, _ in self._checkpoints.published()]
             self._events.checkpoint_saved(step, self._checkpoints.manifest_digest(step), kept)

@@ -1,0 +1,62 @@
+"""The shards of a checkpoint that several ranks write: rank 0 learns their digests, or why a rank could not write.
+
+Over a connection of its own to the ranks' store, never by a collective: the training thread runs those meanwhile.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from torch import Tensor
+
+from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.durability.checkpoint import write_shards
+from headrace.wire.errors import DiskError, TransientError, WaitTimeoutError
+from headrace.wire.host.disk_fault import disk_fault
+
+
+class RankShards:
+    """One rank's end. Used by its writing thread, one checkpoint after the other."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._rank, self.ranks = ranks.rank, ranks.size
+        self._store = ranks.side_store
+
+    def write(self, aside: Path, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Writes the shards of a rank above 0, durably, and tells rank 0; an error is rank 0's to raise."""
+        assert self._store is not None
+        try:
+            told = {"sha256": write_shards(aside, files, rank=self._rank, ranks=self.ranks, durable=True)}
+        except Exception as error:
+            fault = disk_fault(error, aside)
+            told = {"disk" if fault else "error": f"{fault or error}"}  # type: ignore[dict-item]
+        self._store.set(_key(aside, self._rank), json.dumps(told))
+
+    def gather(self, aside: Path, limit_s: float) -> dict[str, str]:
+        """On rank 0: file name -> hex sha256 of the others' shards, once all are durable.
+
+        Raises DiskError and TransientError as another rank met them, WaitTimeoutError at the deadline.
+        """
+        found: dict[str, str] = {}
+        for rank in range(1, self.ranks):
+            assert self._store is not None
+            key = _key(aside, rank)
+            try:
+                self._store.wait([key], timedelta(seconds=limit_s))
+            except RuntimeError as error:
+                if "timeout" not in str(error).lower():
+                    raise TransientError(f"rank {rank} is lost while it writes its shard: {error}") from error
+                raise WaitTimeoutError(f"rank {rank} to write its shard of {aside.name}", limit_s) from error
+            told = json.loads(bytes(self._store.get(key)))
+            self._store.delete_key(key)
+            if "disk" in told:
+                raise DiskError(told["disk"])
+            if "error" in told:
+                raise TransientError(f"rank {rank} could not write its shard: {told['error']}")
+            found |= told["sha256"]
+        return found
+
+
+def _key(aside: Path, rank: int) -> str:
+    return f"checkpoint/{aside.name}/{rank}"
