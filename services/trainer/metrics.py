@@ -62,7 +62,10 @@ CHECKPOINT_TIME = Gauge(
     "Time of the newest complete checkpoint; 0 = none.",
 )
 CHECKPOINT_VERSION = Gauge("headrace_trainer_checkpoint_policy_version", "Version of the newest complete checkpoint.")
-CHECKPOINT_EVERY = Gauge("headrace_trainer_checkpoint_interval_steps", "Configured steps between two checkpoints.")
+CHECKPOINT_EVERY = Gauge(
+    "headrace_trainer_checkpoint_interval_steps",
+    "Steps between two checkpoints: as configured, or as many as the configured time has had.",
+)
 TURN_SECONDS = Histogram(
     "headrace_trainer_turn_seconds",
     "Turns on a shared GPU: wait (for the engines to sleep), unpark and park (optimizer state from and to the host).",

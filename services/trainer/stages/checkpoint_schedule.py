@@ -4,6 +4,9 @@ The training thread copies the state to host memory; a thread of its own writes 
 once it is published.
 """
 
+import math
+import time
+
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
@@ -36,9 +39,10 @@ class CheckpointSchedule:
         ledger: JournaledLedger,
         reporter: Reporter,
         *,
+        version: int = 0,
         code_digest: str = "",
     ) -> None:
-        """`code_digest`: of the user's own code, "" without."""
+        """`version`: with which this life begins; `code_digest`: of the user's own code, "" without."""
         self._settings = settings
         self._store = store
         self._leader = leader
@@ -49,22 +53,37 @@ class CheckpointSchedule:
         self._taken = -1
         """The last version whose checkpoint this life has taken: the end of a run saves it again."""
         self._waits = False
-        """A requested checkpoint waits for the one that is being written."""
+        """A checkpoint that is due waits for the one that is being written."""
+        self._began, self._since = version, time.monotonic()
+        """Version and time from which the next checkpoint's interval counts."""
+        self._interval = settings.trainer.checkpoint_steps
+        """Steps of the last interval."""
+        metrics.CHECKPOINT_EVERY.set(self._interval or math.inf)
 
     def is_due(self, version: int, *, stepped: bool) -> bool:
         """Whether to take a checkpoint of `version` now; `stepped`: its step has just ended."""
         self.check()
-        if stepped and version % self._settings.trainer.checkpoint_every == 0:
+        steps = self._settings.trainer.checkpoint_steps
+        if stepped and steps and version % steps == 0:
+            # Of exactly this step, which users name: it waits, if it must, in `save`.
             return True
-        if self._reporter.checkpoint_asked <= self._reporter.checkpoint_done:
+        asked = self._reporter.checkpoint_asked > self._reporter.checkpoint_done
+        if not asked and not (stepped and not steps and self._time_is_over(version)):
             return False
         if self._writer.busy:
             self._count_wait()
             return False
-        if version in {step for step, _ in self._store.published()}:
+        if asked and version in {step for step, _ in self._store.published()}:
             self._report_done(self._reporter.checkpoint_asked)
             return False
         return True
+
+    def _time_is_over(self, version: int) -> bool:
+        if time.monotonic() - self._since >= self._settings.trainer.checkpoint_seconds:
+            return True
+        # Not once it is due: an alert compares the steps since the newest one with this.
+        metrics.CHECKPOINT_EVERY.set(max(self._interval, version - self._began))
+        return False
 
     def check(self) -> None:
         """Raises the error of a write that has failed."""
@@ -80,6 +99,9 @@ class CheckpointSchedule:
             self._writer.wait()
             asked = self._reporter.checkpoint_asked
             taken = None if self._store.is_whole(version) else self._copy(version)
+        if not self._settings.trainer.checkpoint_steps:
+            self._interval = version - self._began
+        self._began, self._since = version, time.monotonic()
         self._taken, self._waits = version, False
         failpoints.reach("step.snapshot_taken")
         self._writer.start(lambda: self._write(version, taken, asked))

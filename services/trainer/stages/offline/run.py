@@ -66,8 +66,8 @@ class OfflineRun:
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
         self._step = self._began = 0
         """The last step, and the one of the checkpoint that this life began with."""
-        self._taken = -1
-        """The last step whose checkpoint this life has taken."""
+        self._taken, self._since = -1, time.monotonic()
+        """The last step whose checkpoint this life has taken, and from when the next one's time counts."""
         self._events: StageEvents | None = None
         """None on other ranks than 0, and before the restore."""
 
@@ -161,7 +161,7 @@ class OfflineRun:
             if last or (table.eval_every and number % table.eval_every == 0):
                 self._look(step, job, looks)
             self._writer.check()
-            if number % settings.trainer.checkpoint_every == 0 and not last:
+            if self._is_due() and not last:
                 self._checkpoint()
         return True
 
@@ -192,11 +192,19 @@ class OfflineRun:
             looks.append(self._step, row | found)
             log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
 
+    def _is_due(self) -> bool:
+        """Whether to take a checkpoint after this step; the same on every rank. By time, not while one is written."""
+        table = self._settings.trainer
+        if table.checkpoint_steps:
+            return self._step % table.checkpoint_steps == 0
+        over = time.monotonic() - self._since >= table.checkpoint_seconds
+        return self._ranks.agree(self._leads and over and not self._writer.busy)
+
     def _checkpoint(self) -> None:
         """Copies the state, which is written in the background; first waits for the one that is being written."""
         if self._step in (0, self._taken):
             return
-        self._taken = self._step
+        self._taken, self._since = self._step, time.monotonic()
         with metrics.CHECKPOINTING(self._settings.trainer.checkpoint_deadline_s):
             if self._writer.busy:
                 metrics.CHECKPOINTS_WAITED.inc()

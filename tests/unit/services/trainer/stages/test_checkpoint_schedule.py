@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from headrace.services.trainer.durability.checkpoint import CheckpointStore
 from headrace.services.trainer.learner.learner import Saved
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
+from headrace.services.trainer.stages import checkpoint_schedule
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
 from headrace.wire.errors import FencedError
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -43,9 +45,10 @@ def keep(tmp_path):
     """Makes a schedule with a real store, journal and ledger; returns it and the ledger."""
     ledgers = []
 
-    def make(during):
+    def make(during, every=10):
+        trainer = {"checkpoint_deadline_s": 500.0, "checkpoint_every": every}
         settings = TrainerSettings.model_validate(
-            {"model": {"path": tmp_path}, "run_dir": tmp_path, "trainer": {"checkpoint_deadline_s": 500.0}}
+            {"model": {"path": tmp_path}, "run_dir": tmp_path, "trainer": trainer}
         )
         ledger = ledger_with(tmp_path, "drop", [])
         ledgers.append(ledger)
@@ -56,6 +59,10 @@ def keep(tmp_path):
     yield make
     for ledger in ledgers:
         ledger.close()
+
+
+def interval():
+    return REGISTRY.get_sample_value("headrace_trainer_checkpoint_interval_steps")
 
 
 def waited():
@@ -104,6 +111,24 @@ def test_one_that_falls_due_while_another_is_written_waits_and_is_counted(keep, 
     assert waited() == before + 1 and published(tmp_path) == ["step-000010"]
     schedule.finish(20)
     assert published(tmp_path) == ["step-000010", "step-000020"]
+
+
+def test_by_time_it_is_due_at_the_end_of_a_step_at_which_none_is_written(keep, gate, tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(checkpoint_schedule, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    schedule, ledger = keep(lambda: None, every="2m")
+    before, opened = waited(), gate(ledger)
+    now[0] += 119
+    assert not schedule.is_due(7, stepped=True) and interval() == 7
+    now[0] += 2
+    assert not schedule.is_due(8, stepped=False) and schedule.is_due(8, stepped=True)
+    schedule.save(8)
+    now[0] += 121
+    assert [schedule.is_due(version, stepped=True) for version in (9, 10)] == [False, False]
+    assert waited() == before + 1 and interval() == 7
+    opened.set()
+    schedule._writer.wait()
+    assert schedule.is_due(11, stepped=True)
 
 
 def test_a_requested_one_holds_no_step_up_and_is_done_when_it_is_written(keep, gate, tmp_path):
