@@ -33,13 +33,13 @@ def through_checkpoint(folder: Path, ranks: Ranks, files: Mapping[str, Iterable[
     if ranks.rank == 0:
         store.prepare(1)
     ranks.barrier()
-    taken = HostCopy(torch.device("cpu")).take({"model": (), "optimizer": (), **files})
+    taken = HostCopy(torch.device("cpu")).take({"model": (), "optimizer": (), **files}, beside=False)
     if ranks.rank:
         shards.write(store.aside(1), taken)
     else:
         state = CheckpointState(step=1, incarnation=1, frontier=0, fates=(), coefficients={}, config_digest="")
-        others = shards.gather
-        store.save(state, {"random": {}} | taken, ranks=ranks.size, others=lambda: others(store.aside(1), 60.0))
+        whole = {"random": {}, **taken.result()}
+        store.save(state, whole, ranks=ranks.size, others=lambda: shards.gather(store.aside(1), 60.0))
     ranks.barrier()
     found = store.newest()
     assert found is not None

@@ -62,7 +62,8 @@ def test_a_checkpoint_goes_from_gpu_to_gpu(tmp_path):
     steps(used, 2)
     store = CheckpointStore(tmp_path / "checkpoints", keep=1)
     state = CheckpointState(step=2, incarnation=1, frontier=0, fates=(), coefficients={}, config_digest="")
-    store.save(state, HostCopy(DEVICE).take(state_of("model", "optimizer", used) | {"random": {}}))
+    files = state_of("model", "optimizer", used) | {"random": ()}
+    store.save(state, HostCopy(DEVICE).take(files, beside=True).result())
     loaded = store.newest()
     other.load(loaded.weights, loaded.optimizer)
     first, second = steps(used, 1)[0], steps(other, 1)[0]

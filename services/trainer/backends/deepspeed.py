@@ -6,7 +6,7 @@ Weights are float32; with a bfloat16 forward pass they are cast where they are u
 import contextlib
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ _EXTRA = "trainer.backend = 'deepspeed' needs the extra `deepspeed`: pip install
 
 class DeepSpeedBackend:
     """Implements `headrace.services.trainer.backends.backend.Backend` with a DeepSpeed engine."""
+
+    rows_stay = False
 
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, options: BackendOptions) -> None:
         """Takes `module` over, the same one on every rank. Raises ConfigError for options that ZeRO lacks."""
@@ -72,6 +74,7 @@ class DeepSpeedBackend:
             deepspeed.zero.register_external_parameter(module, module.head)
         self._zero = self._engine.optimizer
         self._gathered = False
+        self.before_change: Callable[[], None] = lambda: None
 
     def __call__(self, *inputs: object) -> Any:
         """Runs the module's forward pass through the engine."""

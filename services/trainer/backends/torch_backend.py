@@ -1,7 +1,7 @@
 """What the backends with torch's own optimizers share: whole weights on one device, or FSDP2's shards."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,8 @@ class TorchBackend:
     With shards, every rank must make the same calls.
     """
 
+    rows_stay = True
+
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, optimizer: OptimizerOptions) -> None:
         """`module` is compiled and sharded already."""
         self.module = module
@@ -38,6 +40,7 @@ class TorchBackend:
         self._named = dict(module.named_weights())
         self._optimizers = build_optimizers(module, optimizer)
         self._parking = Parking(device)
+        self.before_change: Callable[[], None] = lambda: None
 
     def __call__(self, *inputs: object) -> Any:
         """Runs the module's forward pass."""
@@ -51,6 +54,7 @@ class TorchBackend:
         """Clips by the norm over all shards, then steps the optimizers unless that norm is not finite."""
         limit = grad_clip if grad_clip > 0 else math.inf
         norm = float(whole(nn.utils.clip_grad_norm_(self._named.values(), limit)))
+        self.before_change()
         if math.isfinite(norm):
             for optimizer in self._optimizers:
                 for group in optimizer.param_groups:
@@ -87,15 +91,18 @@ class TorchBackend:
 
     def park(self) -> int:
         """Moves this rank's optimizer state to host memory."""
+        self.before_change()
         return self._parking.park(self._optimizers)
 
     def unpark(self) -> int:
         """Moves this rank's optimizer state back to the device."""
+        self.before_change()
         return self._parking.unpark()
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """Copies the whole tensors of a checkpoint into weights and optimizers."""
         check_weights(self._named, weights)
+        self.before_change()
         self._parking.forget()
         set_weights(self._named, weights)
         load_state(self._named, self._optimizers, optimizer, leads=self.ranks.rank == 0)

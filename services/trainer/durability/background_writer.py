@@ -3,6 +3,9 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class BackgroundWriter:
@@ -22,7 +25,7 @@ class BackgroundWriter:
         self.wait()
         self._write = Future()
         # A daemon: a process that fails elsewhere leaves a part behind, as a killed one does.
-        threading.Thread(target=_run, args=(self._write, write), daemon=True, name="checkpoint").start()
+        threading.Thread(target=complete, args=(self._write, write), daemon=True, name="checkpoint").start()
 
     def check(self) -> None:
         """Raises the error of a write that has failed."""
@@ -34,10 +37,9 @@ class BackgroundWriter:
         self._write.result()
 
 
-def _run(ended: Future[None], write: Callable[[], None]) -> None:
+def complete(ended: Future[T], work: Callable[[], T]) -> None:
+    """Gives `ended` what the work returns or raises."""
     try:
-        write()
+        ended.set_result(work())
     except BaseException as error:
         ended.set_exception(error)
-    else:
-        ended.set_result(None)

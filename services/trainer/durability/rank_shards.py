@@ -4,14 +4,13 @@ Over a connection of its own to the ranks' store, never by a collective: the tra
 """
 
 import json
-from collections.abc import Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 
-from torch import Tensor
-
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.durability.checkpoint import write_shards
+from headrace.services.trainer.durability.host_copy import Files
 from headrace.wire.errors import DiskError, TransientError, WaitTimeoutError
 from headrace.wire.host.disk_fault import disk_fault
 
@@ -23,11 +22,11 @@ class RankShards:
         self._rank, self.ranks = ranks.rank, ranks.size
         self._store = ranks.side_store
 
-    def write(self, aside: Path, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def write(self, aside: Path, copied: Future[Files]) -> None:
         """Writes the shards of a rank above 0, durably, and tells rank 0; an error is rank 0's to raise."""
         assert self._store is not None
         try:
-            told = {"sha256": write_shards(aside, files, rank=self._rank, ranks=self.ranks, durable=True)}
+            told = {"sha256": write_shards(aside, copied.result(), rank=self._rank, ranks=self.ranks, durable=True)}
         except Exception as error:
             fault = disk_fault(error, aside)
             told = {"disk" if fault else "error": f"{fault or error}"}  # type: ignore[dict-item]

@@ -126,8 +126,7 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
             continue
         assert learner is not None, f"rank 0 sent the command {command.name!r} before the models were loaded"
         if command.name == "save":
-            aside, files = learner.run_dir / command.values["aside"], learner.save().files
-            writer.start(partial(shards.write, aside, files))
+            writer.start(partial(shards.write, learner.run_dir / command.values["aside"], learner.save().copied))
             continue
         _obey(command, learner, canary)
 

@@ -1,6 +1,7 @@
 """All models of the RL stage on this rank, and the operations on them. Every rank calls the same methods in order."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.backends.frozen import Frozen
 from headrace.services.trainer.discriminator.discriminator import DiscriminatorTrainer
 from headrace.services.trainer.durability.checkpoint import Checkpoint
-from headrace.services.trainer.durability.host_copy import HostCopy
+from headrace.services.trainer.durability.host_copy import Files, HostCopy
 from headrace.services.trainer.durability.random_states import random_states, restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.model import Policy
@@ -40,9 +41,14 @@ log = get_logger("trainer.learner")
 class Saved:
     """A copy of what this rank writes of a checkpoint."""
 
-    files: dict[str, dict[str, Tensor]]
+    copied: Future[Files]
     """By file name, in host memory; valid until the next call."""
     coefficients: dict[str, float]
+
+    @property
+    def files(self) -> Files:
+        """The tensors, once they are copied."""
+        return self.copied.result()
 
 
 class Learner:
@@ -67,6 +73,8 @@ class Learner:
         self._discriminator = discriminator
         self._reference_moved = False
         self._copy = HostCopy(policy.device)
+        for backend in self._trained():
+            backend.before_change = self._copy.settle
         # Created after loading, whose memory peak belongs to no step.
         self._memory = MemoryPeaks(policy.device)
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
@@ -111,6 +119,7 @@ class Learner:
         every = self._settings.algorithm.reference_reset_every
         if self._frozen is not None and every and step % every == 0:
             with phases("reference"):
+                self._copy.settle()
                 self._frozen.load(dict(self.policy.whole_weights()))
             self._reference_moved = True
             log.info("reference_reset", step=step)
@@ -131,7 +140,7 @@ class Learner:
             self._discriminator.publish(folder, self._settings.model.path, dtype=dtype)
 
     def save(self) -> Saved:
-        """Copies what this rank writes of a checkpoint into host memory."""
+        """Begins to copy what this rank writes of a checkpoint into host memory."""
         files = state_of("model", "optimizer", self.policy)
         if self._critic is not None:
             files |= state_of("critic", "critic-optimizer", self._critic)
@@ -143,7 +152,7 @@ class Learner:
             coefficients[_DISCRIMINATOR_VERSION] = float(self._discriminator.version)
         if self.policy.ranks.rank == 0:
             files["random"] = iter(random_states().items())
-        return Saved(files=self._copy.take(files), coefficients=coefficients)
+        return Saved(copied=self._copy.take(files, beside=self.policy.rows_stay), coefficients=coefficients)
 
     def park(self) -> None:
         """Frees for the engines the memory that is not needed until the next step: see `Backend.park`."""

@@ -3,11 +3,11 @@
 import time
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from headrace.services.trainer import metrics
 from headrace.services.trainer.config.stage import StageSettings
@@ -16,7 +16,7 @@ from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
-from headrace.services.trainer.durability.host_copy import HostCopy
+from headrace.services.trainer.durability.host_copy import Files, HostCopy
 from headrace.services.trainer.durability.random_states import random_states, restore_random_states
 from headrace.services.trainer.durability.rank_shards import RankShards
 from headrace.services.trainer.export.model_folder import export_model
@@ -80,6 +80,7 @@ class OfflineRun:
         try:
             sets = read_sets(settings)
             self._backend = load_stage_backend(settings, self._ranks, self._device)
+            self._backend.before_change = self._copy.settle
             if self._health:
                 self._health.doing = ""
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
@@ -209,10 +210,10 @@ class OfflineRun:
             if self._writer.busy:
                 metrics.CHECKPOINTS_WAITED.inc()
             self._writer.wait()
-            files = None if self._step == self._began else self._copy_state()
+            copied = None if self._step == self._began else self._copy_state()
         if not self._leads:
-            if files is not None:
-                self._writer.start(partial(self._shards.write, self._checkpoints.aside(self._step), files))
+            if copied is not None:
+                self._writer.start(partial(self._shards.write, self._checkpoints.aside(self._step), copied))
             return
         state = CheckpointState(
             step=self._step,
@@ -223,25 +224,25 @@ class OfflineRun:
             config_digest=self._digest,
         )
         failpoints.reach("step.snapshot_taken")
-        self._writer.start(lambda: self._write(state, files))
+        self._writer.start(lambda: self._write(state, copied))
 
-    def _copy_state(self) -> dict[str, dict[str, Tensor]]:
+    def _copy_state(self) -> Future[Files]:
         if self._leads:
             self._checkpoints.prepare(self._step)
         # Then the folder is there for all ranks.
         self._ranks.barrier()
         states = state_of("model", "optimizer", self._backend)
         random = {"random": iter(random_states().items())} if self._leads else {}
-        return self._copy.take(states | random)
+        return self._copy.take(states | random, beside=self._backend.rows_stay)
 
-    def _write(self, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Without `files` it is there already; its life may have been killed before it recorded it."""
+    def _write(self, state: CheckpointState, copied: Future[Files] | None) -> None:
+        """Without a copy it is there already; its life may have been killed before it recorded it."""
         step, limit_s = state.step, self._settings.trainer.checkpoint_deadline_s
-        if files is not None:
+        if copied is not None:
             with checkpointing(self._checkpoints, step=step, limit_s=limit_s):
                 self._checkpoints.save(
                     state,
-                    files,
+                    copied.result(),
                     ranks=self._ranks.size,
                     others=lambda: self._shards.gather(self._checkpoints.aside(step), limit_s),
                     midway=lambda: failpoints.reach("step.mid_checkpoint"),

@@ -1,6 +1,7 @@
 """A checkpoint that two ranks write: it loads whole, and rank 0 learns what became of the other shard."""
 
 import errno
+from concurrent.futures import Future
 from datetime import timedelta
 
 import pytest
@@ -24,6 +25,12 @@ def rows(rank):
     return {"a": WHOLE["a"][part]} | ({name: WHOLE[name] for name in ("b", "one")} if rank == 0 else {})
 
 
+def copied(files):
+    ended = Future()
+    ended.set_result(files)
+    return ended
+
+
 @pytest.fixture
 def ends():
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5))
@@ -42,7 +49,7 @@ def save(store, first):
 
 def test_the_shards_of_two_ranks_load_whole_and_none_may_be_missing(tmp_path, ends):
     store = CheckpointStore(tmp_path, keep=1)
-    ends[1].write(store.prepare(1), {"model": rows(1), "optimizer": {}})
+    ends[1].write(store.prepare(1), copied({"model": rows(1), "optimizer": {}}))
     path = save(store, ends[0])
     loaded = load_checkpoint(path).weights
     assert loaded.keys() == WHOLE.keys() and all(torch.equal(loaded[name], WHOLE[name]) for name in WHOLE)
@@ -67,7 +74,7 @@ def test_a_rank_that_is_late_or_cannot_write_ends_the_checkpoint_as_rank_0_would
     aside = store.prepare(1)
     with monkeypatch.context() as patched:
         patched.setattr(rank_shards, "write_shards", full)
-        ends[1].write(aside, {"model": rows(1)})
+        ends[1].write(aside, copied({"model": rows(1)}))
     with pytest.raises(DiskError, match="shard: the disk is full"):
         save(store, ends[0])
     assert not list(tmp_path.iterdir())

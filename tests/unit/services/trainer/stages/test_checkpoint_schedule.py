@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -31,7 +32,9 @@ class Models:
     def save(self, aside):
         self._during()
         one = {"w": torch.ones(2)}
-        return Saved(files={"model": one, "optimizer": one, "random": {}}, coefficients={})
+        copied = Future()
+        copied.set_result({"model": one, "optimizer": one, "random": {}})
+        return Saved(copied=copied, coefficients={})
 
 
 def operation():
