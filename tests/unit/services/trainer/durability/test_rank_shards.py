@@ -13,7 +13,7 @@ from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.durability import rank_shards
 from headrace.services.trainer.durability.checkpoint import CheckpointDamagedError, CheckpointStore, load_checkpoint
 from headrace.services.trainer.durability.rank_shards import RankShards
-from headrace.wire.errors import DiskError, WaitTimeoutError
+from headrace.wire.errors import ContractError, DiskError, WaitTimeoutError
 from tests.unit.services.trainer.durability.test_checkpoint import state
 
 WHOLE = {"a": torch.arange(10.0).view(5, 2), "b": torch.arange(3), "one": torch.tensor(7.0)}
@@ -76,5 +76,8 @@ def test_a_rank_that_is_late_or_cannot_write_ends_the_checkpoint_as_rank_0_would
         patched.setattr(rank_shards, "write_shards", full)
         ends[1].write(aside, copied({"model": rows(1)}))
     with pytest.raises(DiskError, match="shard: the disk is full"):
+        save(store, ends[0])
+    ends[0]._store.set(rank_shards._key(store.prepare(1), 1), '0 {"sha256": {}}')
+    with pytest.raises(ContractError, match="signature"):
         save(store, ends[0])
     assert not list(tmp_path.iterdir())
