@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 
 def micro_batches(
     lengths: Sequence[int], *, token_budget: int, overhead_tokens: int = 32, parts: Sequence[int] = ()
@@ -22,17 +24,17 @@ def micro_batches(
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     before = [0, *itertools.accumulate(parts[row] if parts else 1 for row in order)]
     count = len(order)
-    least = [0] * (count + 1)
+    # A row at a time, but all cuts after it at once: thousands of short rows fit one micro-batch.
+    rows, least = np.array(before), np.zeros(count + 1, np.int64)
     end_of = [count] * count
     for start in range(count - 1, -1, -1):
         longest = max(lengths[order[start]], 1)
         last = bisect.bisect_right(before, before[start] + token_budget // longest) - 1
-        options = (
-            (longest * (before[end] - before[start]) + overhead_tokens + least[end], -end)
-            for end in range(start + 1, max(last, start + 1) + 1)
-        )
-        least[start], end = min(options)
-        end_of[start] = -end
+        ends = slice(start + 1, max(last, start + 1) + 1)
+        costs = longest * (rows[ends] - before[start]) + least[ends]
+        # Of equal costs the farthest end.
+        found = len(costs) - 1 - int(costs[::-1].argmin())
+        least[start], end_of[start] = costs[found] + overhead_tokens, start + 1 + found
     batches = []
     start = 0
     while start < count:
