@@ -14,13 +14,14 @@
 5. `_with_stale`: a `run.stale` that is not given is `mask` for episodes; a resumed run keeps its own.
 6. `_with_compile`: `trainer.compile = "auto"` is true on a GPU where layers can be compiled and nothing asks for equal
    bits; a resumed run keeps its own.
-7. `_with_head_dim`: the heads of a made model are wide enough for the kernels of SGLang on a GPU.
-8. `_with_made_path`: `model.path` of a made model is in the run directory.
+7. `_with_checkpoint_steps`: with `rollout.deterministic`, a `trainer.checkpoint_every` that is not given is 10 steps.
+8. `_with_head_dim`: the heads of a made model are wide enough for the kernels of SGLang on a GPU.
+9. `_with_made_path`: `model.path` of a made model is in the run directory.
 
 Two more wait for what is known later still:
 
-9. `with_hub_model`: the id of a model on the Hub becomes its folder and its commit, once it is downloaded.
-10. `without_password`: the broker's password is left out of the files that `headrace prepare` writes.
+10. `with_hub_model`: the id of a model on the Hub becomes its folder and its commit, once it is downloaded.
+11. `without_password`: the broker's password is left out of the files that `headrace prepare` writes.
 
 What a single process reads otherwise (ports, the broker's address, its first GPU, the base model of QLoRA's engines) is
 set where its settings are cut out of the config: `headrace.config.services`. An argument's text is read by the type of
@@ -66,6 +67,7 @@ _DTYPE_BEFORE = "float32"
 """Default of `model.dtype` before `auto` existed."""
 STALE_BEFORE: StalePolicy = "drop"
 """Value of `run.stale` for run directories that were made before the key existed."""
+_CHECKPOINT_STEPS = 10
 _GONE = {("trainer", "fail_at")}
 """Keys that older builds wrote with their defaults."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -114,6 +116,7 @@ def settle(resolved: Resolved, run_dir: Path | None = None, *, goes_on: bool = F
     """
     kept = _kept(run_dir) if goes_on and run_dir else None
     resolved = _with_compile(_with_stale(_with_dtype(resolved, kept), kept), kept)
+    resolved = _with_checkpoint_steps(resolved)
     if not goes_on:
         resolved = _with_head_dim(resolved)
     return _with_made_path(resolved, run_dir) if run_dir else resolved
@@ -271,6 +274,13 @@ def _with_stale(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolved:
         return resolved.changed("run", stale=STALE_BEFORE)
     # What the first start has chosen is in no file of the user's: `prepare` reads that at each start.
     return resolved.changed("run", stale=kept["run"]["stale"]) if plays else resolved
+
+
+def _with_checkpoint_steps(resolved: Resolved) -> Resolved:
+    """Where a run is to repeat bit by bit, so do the steps of its checkpoints."""
+    if ("trainer", "checkpoint_every") in resolved.layer or not resolved.config.rollout.deterministic:
+        return resolved
+    return resolved.changed("trainer", checkpoint_every=_CHECKPOINT_STEPS)
 
 
 def _with_head_dim(resolved: Resolved) -> Resolved:

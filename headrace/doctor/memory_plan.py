@@ -180,7 +180,7 @@ def trainer_host(shape: ModelShape, how: Training, *, gpus: bool = True) -> Memo
         offloaded = [part for part in _held(shape, how) if _is_offloaded(part.name, how)]
         held += [MemoryUse(f"{part.name} (offloaded)", how.here * part.bytes) for part in offloaded]
     trained = sum(_trained(one, how) for one in (shape, *how.values))
-    checkpoint = MemoryUse("a checkpoint being written", 12 * trained)
+    checkpoint = MemoryUse("a checkpoint being written", 12 * trained * how.here // how.ranks)
     return MemoryPool("host", tuple(held), (max(checkpoint, _load(shape, how), key=lambda part: part.bytes),))
 
 

@@ -51,13 +51,21 @@ STALENESS = Histogram(
 )
 POLICY_VERSION = Gauge("headrace_trainer_policy_version", "Version of the weights.")
 INCARNATION = Gauge("headrace_trainer_incarnation", "Incarnation of this process.")
-CHECKPOINT_SECONDS = Histogram("headrace_trainer_checkpoint_seconds", "Time to write one checkpoint.", buckets=_LONG)
+CHECKPOINT_SECONDS = Histogram(
+    "headrace_trainer_checkpoint_seconds", "Time to write one checkpoint, beside the steps.", buckets=_LONG
+)
+CHECKPOINTS_WAITED = Counter(
+    "headrace_trainer_checkpoints_waited", "Checkpoints that fell due while the one before was still being written."
+)
 CHECKPOINT_TIME = Gauge(
     "headrace_trainer_checkpoint_last_success_timestamp_seconds",
     "Time of the newest complete checkpoint; 0 = none.",
 )
 CHECKPOINT_VERSION = Gauge("headrace_trainer_checkpoint_policy_version", "Version of the newest complete checkpoint.")
-CHECKPOINT_EVERY = Gauge("headrace_trainer_checkpoint_interval_steps", "Configured steps between two checkpoints.")
+CHECKPOINT_EVERY = Gauge(
+    "headrace_trainer_checkpoint_interval_steps",
+    "Steps between two checkpoints: as configured, or as many as the configured time has had.",
+)
 TURN_SECONDS = Histogram(
     "headrace_trainer_turn_seconds",
     "Turns on a shared GPU: wait (for the engines to sleep), unpark and park (optimizer state from and to the host).",
@@ -83,7 +91,7 @@ OPERATION_UNTIL = Gauge(
     ["operation"],
 )
 CHECKPOINTING = Operation(OPERATION_ACTIVE.labels("checkpoint").set, OPERATION_UNTIL.labels("checkpoint").set)
-"""Steps wait for checkpoints, which are written between them."""
+"""Steps wait while the state is copied, and for the one before if that is still being written."""
 SNAPSHOT_SECONDS = Histogram("headrace_trainer_snapshot_seconds", "Time to copy the weights that a publication sends.")
 SENT_BYTES = Counter(
     "headrace_trainer_weights_sent_bytes", "Weights sent over collective groups or written for the disk.", ["route"]

@@ -1,5 +1,6 @@
 """Settings of the trainer. Imports no torch: `headrace` reads them to check a config."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,8 @@ from headrace.services.trainer.config.discriminator import DiscriminatorTable
 from headrace.services.trainer.config.keys import CriticTable
 from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.wire.config.settings import ServiceSettings, Table
+
+_TIME = re.compile(r"[1-9]\d*[smh]")
 
 
 class TrainerTable(Table):
@@ -66,8 +69,9 @@ class TrainerTable(Table):
     """Share of its GPU's memory that the trainer may use; below 1 if an engine uses the same device."""
     peak_tflops: float = Field(0.0, ge=0)
     """Dense bfloat16 TFLOP/s of one GPU, the peak for MFU; 0 = looked up by the GPU's name, without MFU if unknown."""
-    checkpoint_every: int = Field(10, ge=1)
-    """Steps between two checkpoints; the journal covers the steps between."""
+    checkpoint_every: int | str = "10m"
+    """Steps between two checkpoints, or a time such as `"10m"` (`s`, `m`, `h`); the journal covers the steps between.
+    With `rollout.deterministic` 10 steps unless given."""
     checkpoint_deadline_s: float = Field(1800.0, gt=0)
     """Seconds that a checkpoint should take at most. A longer one continues, but counts as time without a step."""
     keep_checkpoints: int = Field(2, ge=1)
@@ -107,6 +111,24 @@ class TrainerTable(Table):
                 f"has equally many; take {max(self.ranks // self.nodes, 1) * self.nodes}"
             )
         return self
+
+    @property
+    def checkpoint_steps(self) -> int:
+        """Steps between two checkpoints; 0 if a time is configured."""
+        return self.checkpoint_every if isinstance(self.checkpoint_every, int) else 0
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """Seconds between two checkpoints; 0 if steps are configured."""
+        every = self.checkpoint_every
+        return 0.0 if isinstance(every, int) else float(every[:-1]) * {"s": 1, "m": 60, "h": 3600}[every[-1]]
+
+    @field_validator("checkpoint_every")
+    @classmethod
+    def _steps_or_time(cls, value: int | str) -> int | str:
+        if (isinstance(value, str) and _TIME.fullmatch(value)) or (isinstance(value, int) and value >= 1):
+            return value
+        raise ValueError(f'{value!r}: give a number of steps such as 20, or a time such as "10m" (s, m or h)')
 
     @field_validator("rendezvous")
     @classmethod

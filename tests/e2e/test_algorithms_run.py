@@ -1,14 +1,16 @@
 """Algorithms and ranks in whole runs: critics, greedy baselines, dynamic sampling; kills and other rank counts."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from tests.armed import arm
 from tests.e2e.harness import DEADLINE_S, TinyRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -21,8 +23,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts runs and leaves none behind, whatever the test does."""
     runs: list[TinyRun] = []
 
-    def begin(*arguments: str, **shape: Any) -> TinyRun:
+    def begin(*arguments: str, environment: Mapping[str, str] = MappingProxyType({}), **shape: Any) -> TinyRun:
         runs.append(TinyRun(tmp_path / f"run-{len(runs)}", **{"steps": 6, "replicas": 1, **shape}))
+        runs[-1].environment = environment
         runs[-1].start(*arguments)
         return runs[-1]
 
@@ -62,6 +65,15 @@ def test_a_rank_that_is_killed_takes_the_trainer_along_and_nothing_is_lost(start
     finished(run)
     assert "rank_lost" in (run.run_dir / "logs" / "trainer.log").read_text()
     assert not psutil.pid_exists(follower.pid)
+
+
+@pytest.mark.long
+def test_two_ranks_of_which_one_is_killed_in_half_a_shard_end_in_the_same_bits(start: Start, tmp_path: Path) -> None:
+    two, point = ("--trainer.ranks", "2", "--trainer.checkpoint-every", "2"), "trainer.step.half_written"
+    expected = finished(start(*two))["weights_sha256"]
+    killed = start(*two, environment=arm(tmp_path / "points", point, 2))
+    assert finished(killed)["weights_sha256"] == expected
+    assert (tmp_path / "points" / "struck" / point).exists()
 
 
 @pytest.mark.long

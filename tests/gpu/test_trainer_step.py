@@ -5,6 +5,8 @@ from headrace.services.trainer.algorithms.composition import build_algorithm
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.config.algorithm import AlgorithmTable
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
+from headrace.services.trainer.durability.host_copy import HostCopy
+from headrace.services.trainer.learner.learner import state_of
 from headrace.services.trainer.model.loading import load_policy
 from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.publisher import Publisher
@@ -60,7 +62,8 @@ def test_a_checkpoint_goes_from_gpu_to_gpu(tmp_path):
     steps(used, 2)
     store = CheckpointStore(tmp_path / "checkpoints", keep=1)
     state = CheckpointState(step=2, incarnation=1, frontier=0, fates=(), coefficients={}, config_digest="")
-    store.save(state, weights=dict(used.named_weights()), optimizer=used.optimizer_tensors())
+    files = state_of("model", "optimizer", used) | {"random": ()}
+    store.save(state, HostCopy(DEVICE).take(files, beside=True).result())
     loaded = store.newest()
     other.load(loaded.weights, loaded.optimizer)
     first, second = steps(used, 1)[0], steps(other, 1)[0]

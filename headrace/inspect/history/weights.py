@@ -7,7 +7,7 @@ import hashlib
 import mmap
 from pathlib import Path
 
-from headrace.model.weight_scan import stored_weights
+from headrace.model.weight_scan import StoredWeight, stored_weights
 from headrace.wire.errors import DataError
 
 _DTYPES = {
@@ -28,16 +28,24 @@ _BLOCK = 1 << 24
 
 
 def weights_sha256(files: list[Path]) -> str:
-    """Hex sha256 over sorted (name, dtype, shape, bytes). Raises DataError for a file that is not safetensors."""
+    """Hex sha256 over sorted (name, dtype, shape, bytes). Raises DataError for a file that is not safetensors.
+
+    Of a name that several files have, each has rows of one tensor, in the order of the files.
+    """
     state = hashlib.sha256()
     try:
-        tensors = {one.name: one for path in files for one in stored_weights(path)}
-        for name, one in sorted(tensors.items()):
-            if one.end > one.file.stat().st_size:
-                raise ValueError("it is cut short")
-            state.update(f"{name}|{_DTYPES[one.kind]}|{one.shape}\n".encode())
-            if one.end > one.begin:
-                _update(state, one.file, one.begin, one.end)
+        tensors: dict[str, list[StoredWeight]] = {}
+        for one in (one for path in files for one in stored_weights(path)):
+            tensors.setdefault(one.name, []).append(one)
+        for name, parts in sorted(tensors.items()):
+            first, *more = parts
+            shape = (sum(one.shape[0] for one in parts), *first.shape[1:]) if more else first.shape
+            state.update(f"{name}|{_DTYPES[first.kind]}|{shape}\n".encode())
+            for one in parts:
+                if one.end > one.file.stat().st_size:
+                    raise ValueError("it is cut short")
+                if one.end > one.begin:
+                    _update(state, one.file, one.begin, one.end)
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,6 +1,6 @@
 """The interface through which the training step uses model and optimizer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +19,11 @@ class Backend(Protocol):
     """Where the inputs of the forward pass must be."""
     overhead_tokens: int
     """What one more micro-batch costs, in tokens."""
+
+    rows_stay: bool
+    """Whether what `weight_rows` and `optimizer_rows` yield is the state itself, and no copy of it on the device."""
+    before_change: Callable[[], None]
+    """Called before weights, optimizer state or their places in memory change: who copies them ends that."""
 
     def __call__(self, *inputs: object) -> Any:
         """The module's forward pass."""
@@ -62,8 +67,15 @@ class Backend(Protocol):
         """Returns what is exported: the whole model, adapters merged. On rank 0; empty on the others."""
         ...
 
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state, whole, by `weight name/key`. On rank 0; empty on the others."""
+    def weight_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of the trained weights; those of all ranks, in order, are the whole weights.
+
+        A tensor that is not divided is rank 0's. Every rank must consume all of them.
+        """
+        ...
+
+    def optimizer_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of the optimizer's state, by `weight name/key`, as `weight_rows` does."""
         ...
 
     def park(self) -> int:

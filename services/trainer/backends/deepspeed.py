@@ -6,7 +6,7 @@ Weights are float32; with a bfloat16 forward pass they are cast where they are u
 import contextlib
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ _EXTRA = "trainer.backend = 'deepspeed' needs the extra `deepspeed`: pip install
 
 class DeepSpeedBackend:
     """Implements `headrace.services.trainer.backends.backend.Backend` with a DeepSpeed engine."""
+
+    rows_stay = False
 
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, options: BackendOptions) -> None:
         """Takes `module` over, the same one on every rank. Raises ConfigError for options that ZeRO lacks."""
@@ -72,6 +74,7 @@ class DeepSpeedBackend:
             deepspeed.zero.register_external_parameter(module, module.head)
         self._zero = self._engine.optimizer
         self._gathered = False
+        self.before_change: Callable[[], None] = lambda: None
 
     def __call__(self, *inputs: object) -> Any:
         """Runs the module's forward pass through the engine."""
@@ -134,21 +137,29 @@ class DeepSpeedBackend:
             state[name] = whole[tensor]
         return {} if self.ranks.rank else self.module.export_state(state)
 
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Gathers the Adam moments and step of each weight on rank 0; empty before the first step."""
-        tensors: dict[str, Tensor] = {}
+    def weight_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of each weight. ZeRO's partitions are not rows: each weight is gathered first."""
+        return self._rows(self.named_weights())
+
+    def optimizer_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of the Adam moments, each gathered first, and the step; none before the first one."""
+        return self._rows(self._moments())
+
+    def _moments(self) -> Iterator[tuple[str, Tensor]]:
         if not self._base.state:
-            return tensors
+            return
         self._link_state()
         step = next(iter(self._base.state.values()))["step"]
         for name, weight in self._named.items():
             for key in _MOMENTS:
-                whole = get_moment(weight, key)
-                if self.ranks.rank == 0:
-                    tensors[f"{name}/{key}"] = whole.cpu()
-            if self.ranks.rank == 0:
-                tensors[f"{name}/step"] = step.detach().cpu().clone()
-        return tensors
+                yield f"{name}/{key}", get_moment(weight, key)
+            yield f"{name}/step", step
+
+    def _rows(self, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        for name, whole in named:
+            parts = whole.chunk(self.ranks.size) if whole.dim() else (whole,)
+            if self.ranks.rank < len(parts):
+                yield name, parts[self.ranks.rank]
 
     def park(self) -> int:
         """Raises ConfigError: ZeRO's flat buffers cannot be moved to the host."""

@@ -5,10 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from headrace.services.trainer.backends.sharding import shard
-from headrace.services.trainer.backends.state import check_weights, set_weights
+from headrace.services.trainer.backends.state import check_weights, own_rows, set_weights
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.model import TrainedModule
 
@@ -30,11 +29,9 @@ class Frozen:
         """Runs the module's forward pass, without a gradient."""
         return self.module(*inputs)
 
-    def whole_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields the weights, whole and on the CPU, one at a time. Every rank must consume all of them."""
-        for name, weight in self.module.named_weights():
-            tensor = weight.detach()
-            yield name, (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
+    def weight_rows(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of each weight."""
+        return own_rows(((name, weight.detach()) for name, weight in self.module.named_weights()), rank)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Sets the weights to whole tensors, given on every rank by the names of `module.named_weights`.

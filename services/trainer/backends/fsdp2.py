@@ -5,7 +5,6 @@ from torch import Tensor
 
 from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.backends.sharding import shard
-from headrace.services.trainer.backends.state import optimizer_state
 from headrace.services.trainer.backends.torch_backend import TorchBackend, whole
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.model import TrainedModule
@@ -22,15 +21,6 @@ class FullyShardedBackend(TorchBackend):
     def whole_state(self) -> dict[str, Tensor]:
         """Gathers the exported state dict with `whole_state`."""
         return whole_state(self.module, self.ranks)
-
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Gathers the optimizer state, parked tensors included; rank 0 keeps it."""
-        tensors: dict[str, Tensor] = {}
-        for name, value in optimizer_state(self._named, self._optimizers):
-            found = whole(self._parking.present(value))
-            if self.ranks.rank == 0:
-                tensors[name] = found.cpu()
-        return tensors
 
 
 def whole_state(module: TrainedModule, ranks: Ranks) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from headrace.services.trainer.backends.compilation import compile_layers
 from headrace.services.trainer.backends.options import BackendOptions
-from headrace.services.trainer.backends.state import optimizer_state
 from headrace.services.trainer.backends.torch_backend import TorchBackend
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.model import TrainedModule
@@ -33,8 +32,3 @@ class SingleDevice(TorchBackend):
     def whole_state(self) -> dict[str, Tensor]:
         """Returns the module's own state dict, with adapters merged."""
         return self.module.whole_state()
-
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Returns the optimizer state; parked tensors are copied back to the device."""
-        state = optimizer_state(self._named, self._optimizers)
-        return {name: self._parking.present(value) for name, value in state}

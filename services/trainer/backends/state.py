@@ -1,10 +1,10 @@
 """Converts weights and optimizer state between a checkpoint's whole tensors and the backend's own."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.optim import Optimizer
 
 from headrace.services.trainer.model.model import TrainedModule
@@ -54,6 +54,19 @@ def shard_like(whole: Tensor, example: Tensor) -> Tensor:
     if not isinstance(example, DTensor):
         return whole
     return distribute_tensor(whole, example.device_mesh, example.placements, src_data_rank=None)
+
+
+def own_rows(named: Iterable[tuple[str, Tensor]], rank: int) -> Iterator[tuple[str, Tensor]]:
+    """Yields what this rank has of tensors that are sharded by rows; a tensor that is not sharded is rank 0's."""
+    for name, tensor in named:
+        if not isinstance(tensor, DTensor):
+            if rank == 0:
+                yield name, tensor
+            continue
+        assert tensor.placements == (Shard(0),), f"{name} is not sharded by rows: {tensor.placements}"
+        rows = tensor.to_local()
+        if len(rows) or rank == 0:
+            yield name, rows
 
 
 def optimizer_state(named: Mapping[str, nn.Parameter], optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:

@@ -1,7 +1,7 @@
 """What the backends with torch's own optimizers share: whole weights on one device, or FSDP2's shards."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,17 +10,26 @@ from torch.distributed.tensor import DTensor
 
 from headrace.services.trainer.backends.options import overhead_tokens
 from headrace.services.trainer.backends.parking import Parking
-from headrace.services.trainer.backends.state import check_weights, find_tensors, load_state, set_weights
+from headrace.services.trainer.backends.state import (
+    check_weights,
+    find_tensors,
+    load_state,
+    optimizer_state,
+    own_rows,
+    set_weights,
+)
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.services.trainer.model.optimizers import OptimizerOptions, build_optimizers
 
 
 class TorchBackend:
-    """Implements `headrace.services.trainer.backends.backend.Backend`, less the gathering of state.
+    """Implements `headrace.services.trainer.backends.backend.Backend`, less the exported state.
 
     With shards, every rank must make the same calls.
     """
+
+    rows_stay = True
 
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, optimizer: OptimizerOptions) -> None:
         """`module` is compiled and sharded already."""
@@ -31,6 +40,7 @@ class TorchBackend:
         self._named = dict(module.named_weights())
         self._optimizers = build_optimizers(module, optimizer)
         self._parking = Parking(device)
+        self.before_change: Callable[[], None] = lambda: None
 
     def __call__(self, *inputs: object) -> Any:
         """Runs the module's forward pass."""
@@ -44,6 +54,7 @@ class TorchBackend:
         """Clips by the norm over all shards, then steps the optimizers unless that norm is not finite."""
         limit = grad_clip if grad_clip > 0 else math.inf
         norm = float(whole(nn.utils.clip_grad_norm_(self._named.values(), limit)))
+        self.before_change()
         if math.isfinite(norm):
             for optimizer in self._optimizers:
                 for group in optimizer.param_groups:
@@ -69,17 +80,29 @@ class TorchBackend:
         """Gathers one weight at a time and copies it to the CPU."""
         return ((name, whole(weight.detach()).cpu()) for name, weight in self._named.items())
 
+    def weight_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of each weight, where they are."""
+        return own_rows(self.named_weights(), self.ranks.rank)
+
+    def optimizer_rows(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields this rank's rows of the optimizer state; parked tensors are copied back to the device."""
+        state = optimizer_state(self._named, self._optimizers)
+        return own_rows(((name, self._parking.present(value)) for name, value in state), self.ranks.rank)
+
     def park(self) -> int:
         """Moves this rank's optimizer state to host memory."""
+        self.before_change()
         return self._parking.park(self._optimizers)
 
     def unpark(self) -> int:
         """Moves this rank's optimizer state back to the device."""
+        self.before_change()
         return self._parking.unpark()
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
         """Copies the whole tensors of a checkpoint into weights and optimizers."""
         check_weights(self._named, weights)
+        self.before_change()
         self._parking.forget()
         set_weights(self._named, weights)
         load_state(self._named, self._optimizers, optimizer, leads=self.ranks.rank == 0)

@@ -26,7 +26,7 @@ log = get_logger("trainer.discriminator")
 
 
 class DiscriminatorTrainer:
-    """Trains, publishes and saves the discriminator.
+    """Trains and publishes the discriminator.
 
     Version v is its state after the update of step v; 0 before the first.
     """
@@ -74,12 +74,6 @@ class DiscriminatorTrainer:
         else:
             export_model(self.backend, source, folder, dtype=dtype)
         self._published = self.version
-
-    def save(self) -> dict[str, dict[str, Tensor]]:
-        """Returns weights and optimizer state, whole, on the CPU of rank 0."""
-        keeps = self.backend.ranks.rank == 0
-        weights = {name: tensor for name, tensor in self.backend.whole_weights() if keeps}
-        return {"discriminator": weights, "discriminator-optimizer": self.backend.optimizer_tensors()}
 
     def load(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], *, version: int) -> None:
         """Restores weights and optimizer from a checkpoint; raises ValueError if it is another model's."""

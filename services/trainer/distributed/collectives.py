@@ -26,6 +26,8 @@ class Ranks:
         self.size = size
         self.store = store
         """Store of the rendezvous; None for one process alone."""
+        self.side_store: Store | None = None
+        """The same over another connection, for one thread beside the main one: a wait blocks its connection."""
         self.beside = size
         """Number of ranks on this machine; their numbers are consecutive."""
         self.before_leaving: Callable[[], None] = lambda: None
@@ -52,6 +54,8 @@ class Ranks:
                     kinds, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
                 )
             found = cls(rank, size, store)
+            # Before the barrier, after which the store may be sealed.
+            found.side_store = store.clone()  # type: ignore[attr-defined]
             found.barrier()
         except RuntimeError as error:
             raise TransientError(f"rank {rank} found no group of {size} ranks in {timeout_s:.0f} s: {error}") from error

@@ -1,34 +1,41 @@
 """Checkpoints: published whole or not at all, proven by a manifest, never pickled.
 
 `checkpoints/step-000012/` holds `model.safetensors`, `optimizer.safetensors`, `random.safetensors`, `state.json` and
-`manifest.json` with the SHA-256 of each; beside a critic or a reference that moves, their tensors too. All tensors are
-whole, so any number of ranks and any backend can load them. It is written aside, fsynced and renamed.
+`manifest.json` with the SHA-256 of each; beside a critic or a reference that moves, their tensors too. Of several ranks
+each writes a shard, `model-00001-of-00004.safetensors`: its rows of each tensor, in the order of ranks. Loaded, all
+tensors are whole, so any number of ranks and any backend can load them. It is written aside, hashed on the way, fsynced
+and renamed.
 """
 
+import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from headrace.services.trainer.durability.fate_table import GroupFate
-from headrace.services.trainer.durability.random_states import random_states
+from headrace.services.trainer.model.tensor_files import write_tensors
 from headrace.wire.errors import DataError
+from headrace.wire.host.disk_fault import writing
+from headrace.wire.process import failpoints
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.file_digests import sha256_of
 from headrace.wire.telemetry.logs import get_logger
 
 SCHEMA = 1
+_SHARDED = 2
+"""Schema of a checkpoint in shards, which older versions refuse."""
 _NAME = re.compile(r"step-(\d{6,})")
 _MANIFEST = "manifest.json"
-_SUFFIX = ".safetensors"
+_SHARD = re.compile(r"(.+?)(-\d{5}-of-\d{5})?\.safetensors")
 _ALWAYS = ("model", "optimizer", "random")
 log = get_logger("trainer.checkpoint")
 
@@ -75,19 +82,19 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Reads and verifies a checkpoint; raises CheckpointDamagedError for any byte that is not as it was written."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
-        if manifest["schema"] != SCHEMA:
-            raise CheckpointDamagedError(f"{path} has schema {manifest['schema']}, this build reads {SCHEMA}")
+        if manifest["schema"] not in (SCHEMA, _SHARDED):
+            raise CheckpointDamagedError(f"{path} has schema {manifest['schema']}, this build reads up to {_SHARDED}")
         for name, digest in manifest["sha256"].items():
             if sha256_of(path / name) != digest:
                 raise CheckpointDamagedError(f"{path / name} does not match its manifest")
-        tensors = [load_file(_file(path, name)) for name in _ALWAYS]
-        names = [file.removesuffix(_SUFFIX) for file in manifest["sha256"] if file.endswith(_SUFFIX)]
+        files = _read(path, manifest["sha256"])
+        weights, optimizer, random_states = (files.pop(name) for name in _ALWAYS)
         return Checkpoint(
             state=_state(json.loads((path / "state.json").read_text())),
-            weights=tensors[0],
-            optimizer=tensors[1],
-            random_states=tensors[2],
-            others={name: load_file(_file(path, name)) for name in names if name not in _ALWAYS},
+            weights=weights,
+            optimizer=optimizer,
+            random_states=random_states,
+            others=files,
             path=path,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
@@ -104,23 +111,53 @@ class CheckpointStore:
         self.keep = keep
         self._proven: set[int] = set()
 
+    def is_whole(self, step: int) -> bool:
+        """Whether this life has written or verified the checkpoint of a step."""
+        return step in self._proven
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is, once it is published."""
+        return self._folder / f"step-{step:06d}"
+
+    def aside(self, step: int) -> Path:
+        """Where the checkpoint of a step is while it is written."""
+        return atomic.aside_of(self.path(step))
+
+    def prepare(self, step: int) -> Path:
+        """Makes the folder into which all ranks write before `save`, and removes what killed lives left."""
+        aside = self.aside(step)
+        with writing(aside):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            atomic.remove_left_overs(self._folder)
+            aside.mkdir()
+        return aside
+
     def save(
         self,
         state: CheckpointState,
+        files: Mapping[str, Mapping[str, Tensor]],
         *,
-        weights: Mapping[str, Tensor],
-        optimizer: Mapping[str, Tensor],
-        others: Mapping[str, Mapping[str, Tensor]] = MappingProxyType({}),
+        ranks: int = 1,
+        others: Callable[[], Mapping[str, str]] = dict,
         midway: Callable[[], None] = lambda: None,
     ) -> Path:
-        """Publishes a checkpoint and removes the oldest; `midway` is called before it can be seen (for tests)."""
-        final = self._folder / f"step-{state.step:06d}"
-        if state.step in self._proven:
-            return final
-        atomic.remove_left_overs(self._folder)
-        with atomic.replaced_folder(final, durable=True) as aside:
-            _write(aside, state, {"model": weights, "optimizer": optimizer, "random": random_states(), **others})
-            midway()
+        """Publishes a checkpoint and removes the oldest; `midway` is called before it can be seen.
+
+        `files`: file name -> tensors of the CPU; `model`, `optimizer` and `random` are always among them. Of several
+        `ranks` it must be prepared; `others` waits for their shards, and returns the digests.
+        """
+        if ranks == 1:
+            self.prepare(state.step)
+        final = self.path(state.step)
+        aside = self.aside(state.step)
+        try:
+            with writing(final):
+                hashes = write_shards(aside, files, rank=0, ranks=ranks)
+                _write_manifest(aside, state, {**hashes, **others()}, schema=SCHEMA if ranks == 1 else _SHARDED)
+                midway()
+                atomic.publish_folder(aside, final, durable=True)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
         self._proven.add(state.step)
         self._prune()
         return final
@@ -170,17 +207,46 @@ class CheckpointStore:
                 shutil.rmtree(path)
 
 
-def _write(folder: Path, state: CheckpointState, files: Mapping[str, Mapping[str, Tensor]]) -> None:
-    for name, tensors in files.items():
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, _file(folder, name))
+def write_shards(
+    folder: Path, files: Mapping[str, Mapping[str, Tensor]], *, rank: int, ranks: int, durable: bool = False
+) -> dict[str, str]:
+    """Writes one rank's shard of each file; returns file name -> hex sha256. Raises OSError."""
+    hashes: dict[str, str] = {}
+    shard = f"-{rank + 1:05d}-of-{ranks:05d}" if ranks > 1 else ""
+    for file, tensors in files.items():
+        path = folder / f"{file}{shard}.safetensors"
+        hashes[path.name] = write_tensors(path, tensors, midway=lambda: failpoints.reach("step.half_written"))
+        if durable:
+            atomic.sync(path)
+    return hashes
+
+
+def _read(path: Path, names: Iterable[str]) -> dict[str, dict[str, Tensor]]:
+    """File -> tensors, each put together from the rows of its shards."""
+    found: dict[str, dict[str, list[Tensor]]] = {}
+    for name in sorted(names):
+        if match := _SHARD.fullmatch(name):
+            tensors = found.setdefault(match[1], {})
+            for key, rows in load_file(path / name).items():
+                tensors.setdefault(key, []).append(rows)
+    return {file: {key: _whole(rows) for key, rows in tensors.items()} for file, tensors in found.items()}
+
+
+def _whole(rows: list[Tensor]) -> Tensor:
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _write_manifest(folder: Path, state: CheckpointState, hashes: dict[str, str], *, schema: int) -> None:
     values = asdict(state)
     # In the manifest: an older version refuses a state with keys that it does not know.
     weights_digest = values.pop("weights_digest")
     if not state.code_digest:
         del values["code_digest"]
-    (folder / "state.json").write_text(json.dumps({"schema": SCHEMA, **values}))
-    hashes = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
-    manifest = {"schema": SCHEMA, "sha256": hashes} | ({"weights_digest": weights_digest} if weights_digest else {})
+    text = json.dumps({"schema": schema, **values})
+    (folder / "state.json").write_text(text)
+    hashes["state.json"] = hashlib.sha256(text.encode()).hexdigest()
+    manifest = {"schema": schema, "sha256": hashes} | ({"weights_digest": weights_digest} if weights_digest else {})
+    failpoints.reach("step.before_manifest")
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
@@ -196,7 +262,3 @@ def _is_whole(path: Path) -> bool:
     except CheckpointDamagedError:
         return False
     return True
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name}{_SUFFIX}"

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.distributed.stop import TrainingEnd
+from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.checkpoint import Checkpoint, load_checkpoint
 from headrace.services.trainer.durability.ledger import ReadyGroup
+from headrace.services.trainer.durability.rank_shards import RankShards
 from headrace.services.trainer.learner.commands import Command, Commands
 from headrace.services.trainer.learner.learner import Learner, Saved
 from headrace.services.trainer.publication.held import Held
@@ -53,6 +56,11 @@ class Leader:
         return self._learner.policy
 
     @property
+    def ranks(self) -> Ranks:
+        """All ranks."""
+        return self._learner.policy.ranks
+
+    @property
     def coefficients(self) -> dict[str, float]:
         """The learner's adaptive coefficients."""
         return self._learner.coefficients
@@ -74,9 +82,9 @@ class Leader:
         self._send("publish_discriminator")
         self._learner.publish_discriminator()
 
-    def save(self) -> Saved:
-        """Runs `Learner.save` on all ranks."""
-        self._send("save")
+    def save(self, aside: Path) -> Saved:
+        """Runs `Learner.save` on all ranks; the others begin to write their shards into `aside`."""
+        self._send("save", aside=str(aside.relative_to(self._learner.run_dir)))
         return self._learner.save()
 
     def park(self) -> None:
@@ -107,6 +115,7 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
     """
     commands = _channel(ranks)
     learner: Learner | None = None
+    shards, writer = RankShards(ranks), BackgroundWriter()
     while True:
         command = commands.next()
         if command.name == "stop":
@@ -116,6 +125,9 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
             learner = load()
             continue
         assert learner is not None, f"rank 0 sent the command {command.name!r} before the models were loaded"
+        if command.name == "save":
+            writer.start(partial(shards.write, learner.run_dir / command.values["aside"], learner.save().copied))
+            continue
         _obey(command, learner, canary)
 
 
@@ -137,8 +149,6 @@ def _obey(command: Command, learner: Learner, canary: Callable[[Backend], object
             learner.join_hold(canary)
         case "publish_discriminator":
             learner.publish_discriminator()
-        case "save":
-            learner.save()
         case "park":
             learner.park()
         case "unpark":

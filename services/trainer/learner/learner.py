@@ -1,6 +1,7 @@
 """All models of the RL stage on this rank, and the operations on them. Every rank calls the same methods in order."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from headrace.services.trainer.backends.backend import Backend
 from headrace.services.trainer.backends.frozen import Frozen
 from headrace.services.trainer.discriminator.discriminator import DiscriminatorTrainer
 from headrace.services.trainer.durability.checkpoint import Checkpoint
-from headrace.services.trainer.durability.random_states import restore_random_states
+from headrace.services.trainer.durability.host_copy import Files, HostCopy
+from headrace.services.trainer.durability.random_states import random_states, restore_random_states
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.publication.outgoing import weight_groups
@@ -37,12 +39,16 @@ log = get_logger("trainer.learner")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The state of the models that a checkpoint holds; filled on rank 0."""
+    """A copy of what this rank writes of a checkpoint."""
 
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
-    others: dict[str, dict[str, Tensor]]
+    copied: Future[Files]
+    """By file name, in host memory; valid until the next call."""
     coefficients: dict[str, float]
+
+    @property
+    def files(self) -> Files:
+        """The tensors, once they are copied."""
+        return self.copied.result()
 
 
 class Learner:
@@ -66,6 +72,9 @@ class Learner:
         self._frozen = reference
         self._discriminator = discriminator
         self._reference_moved = False
+        self._copy = HostCopy(policy.device)
+        for backend in self._trained():
+            backend.before_change = self._copy.settle
         # Created after loading, whose memory peak belongs to no step.
         self._memory = MemoryPeaks(policy.device)
         scorer = self._score_frozen if settings.algorithm.needs_reference else None
@@ -110,6 +119,7 @@ class Learner:
         every = self._settings.algorithm.reference_reset_every
         if self._frozen is not None and every and step % every == 0:
             with phases("reference"):
+                self._copy.settle()
                 self._frozen.load(dict(self.policy.whole_weights()))
             self._reference_moved = True
             log.info("reference_reset", step=step)
@@ -130,23 +140,19 @@ class Learner:
             self._discriminator.publish(folder, self._settings.model.path, dtype=dtype)
 
     def save(self) -> Saved:
-        """Returns everything that a checkpoint needs, whole, on the CPU of rank 0."""
-        others: dict[str, dict[str, Tensor]] = {}
+        """Begins to copy what this rank writes of a checkpoint into host memory."""
+        files = state_of("model", "optimizer", self.policy)
         if self._critic is not None:
-            others["critic"] = self._on_first_rank(self._critic.whole_weights())
-            others["critic-optimizer"] = self._critic.optimizer_tensors()
+            files |= state_of("critic", "critic-optimizer", self._critic)
         if self._frozen is not None and self._reference_moved:
-            others["reference"] = self._on_first_rank(self._frozen.whole_weights())
+            files["reference"] = self._frozen.weight_rows(self.policy.ranks.rank)
         coefficients = dict(self.coefficients)
         if self._discriminator is not None:
-            others |= self._discriminator.save()
+            files |= state_of("discriminator", "discriminator-optimizer", self._discriminator.backend)
             coefficients[_DISCRIMINATOR_VERSION] = float(self._discriminator.version)
-        return Saved(
-            weights=self._on_first_rank(self.policy.whole_weights()),
-            optimizer=self.policy.optimizer_tensors(),
-            others=others,
-            coefficients=coefficients,
-        )
+        if self.policy.ranks.rank == 0:
+            files["random"] = iter(random_states().items())
+        return Saved(copied=self._copy.take(files, beside=self.policy.rows_stay), coefficients=coefficients)
 
     def park(self) -> None:
         """Frees for the engines the memory that is not needed until the next step: see `Backend.park`."""
@@ -165,11 +171,6 @@ class Learner:
     def _trained(self) -> list[Backend]:
         discriminator = self._discriminator.backend if self._discriminator is not None else None
         return [backend for backend in (self.policy, self._critic, discriminator) if backend is not None]
-
-    def _on_first_rank(self, whole: Iterator[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """Runs the gathers on all ranks; only rank 0 keeps the results."""
-        keeps = self.policy.ranks.rank == 0
-        return {name: tensor for name, tensor in whole if keeps}
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Restores models, optimizers, coefficients and random states.
@@ -258,6 +259,11 @@ class Learner:
             scores = (self._frozen or self.policy)(*inputs)
         assert isinstance(scores, TokenScores)
         return scores
+
+
+def state_of(model: str, optimizer: str, backend: Backend) -> dict[str, Iterator[tuple[str, Tensor]]]:
+    """What this rank writes of a model that is trained; every rank must consume it."""
+    return {model: backend.weight_rows(), optimizer: backend.optimizer_rows()}
 
 
 def _part(others: Mapping[str, dict[str, Tensor]], name: str, step: int) -> dict[str, Tensor]:

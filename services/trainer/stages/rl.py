@@ -47,7 +47,6 @@ class RlStage:
         self._life = begin_life(settings, make_broker, stop)
         self._settings, self._stop, self._runtime = settings, stop, self._life.runtime
         self._trackers = make_trackers(settings, settings.trackers)
-        metrics.CHECKPOINT_EVERY.set(settings.trainer.checkpoint_every)
         self._restored = 0
         """The version that checkpoint and replay have brought the weights to."""
         self._replayed: list[RecordedStep] = []
@@ -105,10 +104,13 @@ class RlStage:
         code = code_digest(self._settings)
         assert self._runtime.reporter is not None
         reporter = self._runtime.reporter
-        schedule = CheckpointSchedule(self._settings, life.checkpoints, leader, ledger, reporter, code_digest=code)
+        schedule = CheckpointSchedule(
+            self._settings, life.checkpoints, leader, ledger, reporter, version=self._restored, code_digest=code
+        )
         hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
         steps = StepLoop(life, leader, ledger, reporter, schedule, hardware=hardware, version=self._restored)
-        if self._restored - _step_of(checkpoint) >= self._settings.trainer.checkpoint_every:
+        # By time: at once, or lives that are shorter than it would replay more and more.
+        if self._restored - _step_of(checkpoint) >= (self._settings.trainer.checkpoint_steps or 1):
             steps.checkpoint()
         # The time before is not part of the first step.
         life.phases.lap()
@@ -207,7 +209,7 @@ class RlStage:
         if finished:
             steps.finish()
         else:
-            steps.checkpoint()
+            steps.stop()
             log.info("stopped", version=steps.version)
         self._receipt = steps.receipt()
         # After the last step a stop may also arrive while the last evaluations are awaited.

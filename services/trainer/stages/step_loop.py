@@ -104,10 +104,8 @@ class StepLoop:
         numbers |= {"replayed": False, "incarnation": self._ledger.incarnation, "canary_gap": canary_gap}
         with self._phases("record"):
             self._report_step(step, batch, outcome, numbers, on_the_way)
-        if published and step % self._settings.trainer.checkpoint_every == 0:
-            self.checkpoint()
-        elif published:
-            self._checkpoint_if_asked()
+        if published:
+            self._checkpoint_if_due(stepped=True)
 
     def _begin_turn(self) -> bool:
         """Waits until the engines sleep, if they share the GPUs; False if asked to stop."""
@@ -139,9 +137,13 @@ class StepLoop:
                 reserve_bytes=self._settings.trainer.disk_reserve_mib * MIB,
                 limit_s=self._settings.trainer.batch_timeout_s,
                 given_up=self._given_up,
-                check=self._runtime.check,
+                check=self._check,
                 doing=self._doing,
             )
+
+    def _check(self) -> None:
+        self._runtime.check()
+        self._checkpoints.check()
 
     def _wait_for_batch(self, step: int) -> tuple[ReadyGroup, ...] | None:
         return wait_for_batch(
@@ -151,7 +153,7 @@ class StepLoop:
             self._reporter,
             limit_s=self._settings.trainer.batch_timeout_s,
             given_up=self._given_up,
-            meanwhile=self._checkpoint_if_asked,
+            meanwhile=self._checkpoint_if_due,
             doing=self._doing,
         )
 
@@ -198,14 +200,17 @@ class StepLoop:
         self._ledger.recorded(self._life.record.write(step, batch, outcome, line))
 
     def checkpoint(self) -> None:
-        """Writes the checkpoint of the current version."""
+        """Takes the checkpoint of the current version, which is written in the background."""
         with self._phases("checkpoint"):
             self._checkpoints.save(self.version)
 
-    def _checkpoint_if_asked(self) -> None:
-        if self._checkpoints.is_asked:
-            with self._phases("checkpoint"):
-                self._checkpoints.save_as_asked(self.version)
+    def _checkpoint_if_due(self, *, stepped: bool = False) -> None:
+        if self._checkpoints.is_due(self.version, stepped=stepped):
+            self.checkpoint()
+
+    def stop(self) -> None:
+        """Returns when a checkpoint is written: the current version's, or by a signal the one under way."""
+        self._checkpoints.finish(self.version, hurry=self._life.stop.signalled)
 
     def finish(self) -> None:
         """Exports the model after the last step, reports it, and stays for evaluations that still read this version."""
@@ -217,6 +222,7 @@ class StepLoop:
             digest = self._leader.export(target)
             self._ledger.exported(target, digest)
             log.info("exported", path=str(target), weights_sha256=digest)
+            self._checkpoints.finish(self.version)
         self._reporter.finished = True
         self._reporter.wake()
         limit_s = self._settings.trainer.evaluation_timeout_s

@@ -222,7 +222,8 @@ def stop_while_it_waits(stage):
 def live(settings, *, stop_at=None, fail_at="", **orchestrator):
     """Runs one life in a process of its own; returns its exit code (negative: the signal that killed it).
 
-    `fail_at`: `after_journal:3` kills it at that point of step 3, which no former life has journaled.
+    `fail_at`: `after_journal:3` kills it at that point of step 3, which no former life has journaled; a point without
+    a step the first time that it is reached.
     """
     points = ""
     if fail_at:
@@ -232,7 +233,7 @@ def live(settings, *, stop_at=None, fail_at="", **orchestrator):
             for item in read_journal(settings.run_dir / "journal")
             if isinstance(item.record, BatchRecord)
         ]
-        passes = 0 if point == "mid_checkpoint" else int(step) - 1 - max(journaled, default=0)
+        passes = int(step) - 1 - max(journaled, default=0) if step else 0
         points = arm(settings.run_dir.parent / "failpoints", f"trainer.step.{point}", passes)[failpoints.VARIABLE]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.integration.trainer.preload", "pandas"])

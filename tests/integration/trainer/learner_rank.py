@@ -16,7 +16,7 @@ from headrace.services.trainer.distributed.topology import read_place
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import load_learner
 from headrace.wire.process.entry import end_process
-from tests.ranks import assemble_ranks
+from tests.ranks import assemble_ranks, through_checkpoint
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.discriminator.test_discriminator import with_reference
 
@@ -44,11 +44,10 @@ def two_steps(folder, ranks, *, backend, algorithm):
     outcomes.append(learner.train(2, GROUPS))
     metrics = [outcome.metrics | outcome.peaks for outcome in outcomes]
     learner.publish_discriminator()
-    saved = learner.save()
-    tensors = {f"policy/{name}": value for name, value in saved.weights.items()}
-    for kind, values in saved.others.items():
-        tensors |= {f"{kind}/{name}": value for name, value in values.items()}
-    return metrics, tensors
+    files = {kind: values.items() for kind, values in learner.save().files.items()}
+    saved = through_checkpoint(folder / backend / "checkpoints", ranks, files)
+    kinds = {"policy": saved.weights, **saved.others}
+    return metrics, {f"{kind}/{name}": value for kind, values in kinds.items() for name, value in values.items()}
 
 
 def main() -> None:

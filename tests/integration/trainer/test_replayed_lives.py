@@ -9,10 +9,10 @@ from tests.integration.trainer.lives import STEPS, facts, trained
 
 def test_off_policy_a_replay_gives_the_weights_that_were_journaled_wherever_it_was_killed(tmp_path):
     how = {"steps": STEPS, "staleness": 1, "stale": "wait", "checkpoint_every": 4}
-    for point in ("after_journal:1", "before_journal:2", "after_step:3", "mid_checkpoint:4", "after_ack:5"):
+    for point in ("after_journal:1", "before_journal:2", "after_step:3", "after_ack:4", "before_publish:5"):
         assert live(settings_for(tmp_path, **how), fail_at=point) == -signal.SIGKILL
     settings = settings_for(tmp_path, **how)
-    assert live(settings, fail_at="before_publish:6") == -signal.SIGKILL
+    assert live(settings, fail_at="mid_checkpoint") == -signal.SIGKILL
     known = [r.weights_digest for r in facts(settings) if isinstance(r, StepDoneRecord)]
     settings = settings_for(tmp_path, **how)
     assert live(settings) == 0

@@ -3,6 +3,8 @@
 import time
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -11,10 +13,14 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.distributed.stop import StopSignal
+from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
-from headrace.services.trainer.durability.random_states import restore_random_states
+from headrace.services.trainer.durability.host_copy import Files, HostCopy
+from headrace.services.trainer.durability.random_states import random_states, restore_random_states
+from headrace.services.trainer.durability.rank_shards import RankShards
 from headrace.services.trainer.export.model_folder import export_model
+from headrace.services.trainer.learner.learner import state_of
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.stages.offline.parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
 from headrace.services.trainer.stages.offline.stage_events import StageEvents
@@ -54,9 +60,14 @@ class OfflineRun:
         self._checkpoints = CheckpointStore(
             RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
         )
+        self._writer, self._copy = BackgroundWriter(), HostCopy(device)
+        self._shards = RankShards(ranks)
         self._digest = stage_digest(settings)
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
-        self._step = 0
+        self._step = self._began = 0
+        """The last step, and the one of the checkpoint that this life began with."""
+        self._taken, self._since = -1, time.monotonic()
+        """The last step whose checkpoint this life has taken, and from when the next one's time counts."""
         self._events: StageEvents | None = None
         """None on other ranks than 0, and before the restore."""
 
@@ -69,6 +80,7 @@ class OfflineRun:
         try:
             sets = read_sets(settings)
             self._backend = load_stage_backend(settings, self._ranks, self._device)
+            self._backend.before_change = self._copy.settle
             if self._health:
                 self._health.doing = ""
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
@@ -80,6 +92,7 @@ class OfflineRun:
                 self._finish()
             else:
                 self._checkpoint()
+                self._writer.wait()
                 log.info("stopped", step=self._step)
         finally:
             receipt = ""
@@ -97,7 +110,7 @@ class OfflineRun:
         checkpoint = self._checkpoints.newest()
         if checkpoint is not None:
             self._load(checkpoint)
-            self._step = checkpoint.state.step
+            self._step = self._began = checkpoint.state.step
             self._recent.extend(value for _, value in sorted(checkpoint.state.coefficients.items()))
             show_room(self._checkpoints)
             log.info("restored", step=self._step)
@@ -148,7 +161,8 @@ class OfflineRun:
             last = number == plan.steps or self._reached()
             if last or (table.eval_every and number % table.eval_every == 0):
                 self._look(step, job, looks)
-            if number % settings.trainer.checkpoint_every == 0 and not last:
+            self._writer.check()
+            if self._is_due() and not last:
                 self._checkpoint()
         return True
 
@@ -179,17 +193,27 @@ class OfflineRun:
             looks.append(self._step, row | found)
             log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
 
-    def _checkpoint(self) -> None:
-        if self._step:
-            limit_s = self._settings.trainer.checkpoint_deadline_s
-            with checkpointing(self._checkpoints, step=self._step, limit_s=limit_s):
-                self._save()
+    def _is_due(self) -> bool:
+        """Whether to take a checkpoint after this step; the same on every rank. By time, not while one is written."""
+        table = self._settings.trainer
+        if table.checkpoint_steps:
+            return self._step % table.checkpoint_steps == 0
+        over = time.monotonic() - self._since >= table.checkpoint_seconds
+        return self._ranks.agree(self._leads and over and not self._writer.busy)
 
-    def _save(self) -> None:
-        # Every rank takes part in the gathers; only rank 0 keeps the results.
-        weights = {name: whole for name, whole in self._backend.whole_weights() if self._leads}
-        optimizer = self._backend.optimizer_tensors()
+    def _checkpoint(self) -> None:
+        """Copies the state, which is written in the background; first waits for the one that is being written."""
+        if self._step in (0, self._taken):
+            return
+        self._taken, self._since = self._step, time.monotonic()
+        with metrics.CHECKPOINTING(self._settings.trainer.checkpoint_deadline_s):
+            if self._writer.busy:
+                metrics.CHECKPOINTS_WAITED.inc()
+            self._writer.wait()
+            copied = None if self._step == self._began else self._copy_state()
         if not self._leads:
+            if copied is not None:
+                self._writer.start(partial(self._shards.write, self._checkpoints.aside(self._step), copied))
             return
         state = CheckpointState(
             step=self._step,
@@ -199,17 +223,34 @@ class OfflineRun:
             coefficients={f"loss-{number}": value for number, value in enumerate(self._recent)},
             config_digest=self._digest,
         )
-        with metrics.CHECKPOINT_SECONDS.time():
-            self._checkpoints.save(
-                state,
-                weights=weights,
-                optimizer=optimizer,
-                midway=lambda: failpoints.reach("step.mid_checkpoint"),
-            )
+        failpoints.reach("step.snapshot_taken")
+        self._writer.start(lambda: self._write(state, copied))
+
+    def _copy_state(self) -> Future[Files]:
+        if self._leads:
+            self._checkpoints.prepare(self._step)
+        # Then the folder is there for all ranks.
+        self._ranks.barrier()
+        states = state_of("model", "optimizer", self._backend)
+        random = {"random": iter(random_states().items())} if self._leads else {}
+        return self._copy.take(states | random, beside=self._backend.rows_stay)
+
+    def _write(self, state: CheckpointState, copied: Future[Files] | None) -> None:
+        """Without a copy it is there already; its life may have been killed before it recorded it."""
+        step, limit_s = state.step, self._settings.trainer.checkpoint_deadline_s
+        if copied is not None:
+            with checkpointing(self._checkpoints, step=step, limit_s=limit_s):
+                self._checkpoints.save(
+                    state,
+                    copied.result(),
+                    ranks=self._ranks.size,
+                    others=lambda: self._shards.gather(self._checkpoints.aside(step), limit_s),
+                    midway=lambda: failpoints.reach("step.mid_checkpoint"),
+                )
         if self._events:
             kept = [step for step, _ in self._checkpoints.published()]
-            self._events.checkpoint_saved(self._step, self._checkpoints.manifest_digest(self._step), kept)
-            self._events.receipt(self._step)
+            self._events.checkpoint_saved(step, self._checkpoints.manifest_digest(step), kept)
+            self._events.receipt(step)
 
     def _finish(self) -> None:
         """Writes the last checkpoint and exports the model."""
@@ -219,6 +260,7 @@ class OfflineRun:
         dtype = getattr(torch, settings.model.dtype)
         source, run_dir = settings.model.path, settings.run_dir
         digest = export_model(self._backend, source, target, dtype=dtype, run_dir=run_dir)
+        self._writer.wait()
         if self._events:
             self._events.exported(self._step, target, digest)
             log.info("finished", step=self._step, path=str(target), weights_sha256=digest)

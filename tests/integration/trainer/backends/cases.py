@@ -3,9 +3,10 @@
 import math
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from headrace.services.trainer.backends.frozen import make_frozen
+from headrace.services.trainer.durability.checkpoint import CheckpointStore
+from headrace.services.trainer.learner.learner import state_of
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.publication.outgoing import weight_groups
 from headrace.services.trainer.stages.offline.packing_check import must_join
@@ -14,6 +15,7 @@ from headrace.services.trainer.stages.offline.step import OfflineStep
 from headrace.wire.errors import ConfigError
 from headrace.wire.weights import join_groups, snapshot_groups, tensors_of
 from tests.integration.trainer.backends import work
+from tests.ranks import through_checkpoint
 from tests.unit.services.trainer.families import family
 from tests.unit.services.trainer.stages.stage_builders import examples
 
@@ -27,7 +29,8 @@ def gradients(options, **kind):
         found = {}
         for size in SIZES:
             backend = make(work.policy(**kind), options)
-            found |= {f"{size}/{name}": value for name, value in work.gradient(backend, size).items()}
+            gradient = work.gradient(backend, size, folder / "moments")
+            found |= {f"{size}/{name}": value for name, value in gradient.items()}
         return {}, found
 
     return case
@@ -81,12 +84,7 @@ def save(options, name):
         backend = make(work.policy(), options)
         for _ in range(3):
             work.one_step(backend)
-        weights = {name: value.clone() for name, value in backend.whole_weights()}
-        optimizer = {name: value.clone() for name, value in backend.optimizer_tensors().items()}
-        if backend.ranks.rank == 0:
-            save_file(weights, folder / f"{name}-weights.safetensors")
-            save_file(optimizer, folder / f"{name}-optimizer.safetensors")
-        backend.ranks.barrier()
+        through_checkpoint(folder / name, backend.ranks, state_of("model", "optimizer", backend))
         return {"seen": [work.one_step(backend)]}, dict(backend.whole_weights())
 
     return case
@@ -98,8 +96,8 @@ def resume(options, name):
     def case(make, folder):
         backend = make(work.policy(seed=9), options)
         work.one_step(backend)
-        tensors = [load_file(folder / f"{name}-{part}.safetensors") for part in ("weights", "optimizer")]
-        backend.load(*tensors)
+        saved = CheckpointStore(folder / name, keep=1).newest()
+        backend.load(saved.weights, saved.optimizer)
         return {"seen": [work.one_step(backend)]}, dict(backend.whole_weights())
 
     return case

@@ -198,14 +198,14 @@ def test_a_forward_pass_in_bfloat16_trains_float32_weights_nearly_alike(worlds, 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about its own doings
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_layers_take_the_same_step_and_are_no_longer_sped_up():
+def test_compiled_layers_take_the_same_step_and_are_no_longer_sped_up(tmp_path):
     module = work.policy()
     speed_up(module.model)
     compiled, plain = (
         SingleDevice(module, options=work.options("single", compiled=True)),
         alone(work.policy(), work.options("single")),
     )
-    found, expected = (work.gradient(backend, 16) for backend in (compiled, plain))
+    found, expected = (work.gradient(backend, 16, tmp_path) for backend in (compiled, plain))
     assert_close(found, expected, 1e-5)
 
 

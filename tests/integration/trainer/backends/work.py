@@ -12,6 +12,7 @@ from headrace.services.trainer.model.optimizers import OptimizerOptions
 from headrace.services.trainer.model.quantization import quantize_body
 from headrace.wire.config.settings import LoraTable
 from tests.families import tiny_family
+from tests.ranks import through_checkpoint
 
 VOCAB = 64
 ROWS = 16
@@ -122,10 +123,10 @@ def one_step(backend, *, size=3, rate=1e-2, clip=0.0):
     return float(ranks.sum(total)), norm
 
 
-def gradient(backend, size):
+def gradient(backend, size, folder):
     """Gradient of one step: AdamW's first mean of it, scaled back."""
     one_step(backend, size=size, rate=0.0)
-    moments = backend.optimizer_tensors()
+    moments = through_checkpoint(folder, backend.ranks, {"optimizer": backend.optimizer_rows()}).optimizer
     return {
         key.removesuffix("/exp_avg"): value / (1 - BETAS[0])
         for key, value in moments.items()

@@ -122,3 +122,18 @@ def test_the_heads_of_a_made_model_are_wide_enough_for_sglang_on_a_gpu(tmp_path:
         assert made_from is not None and made_from.head_dim == width
     with pytest.raises(ConfigError, match=r"run.toml:4: \[model.make\] head_dim: 32, but SGLang's attention"):
         settle(config(tmp_path, *CUDA, *SGLANG, text="[model.make]\nhead_dim = 32\n"))
+
+
+def test_checkpoints_come_by_time_but_by_steps_where_a_run_is_to_repeat_bit_by_bit(tmp_path: Path) -> None:
+    def every(*arguments: str) -> tuple[int, float]:
+        table = settle(config(tmp_path, *arguments)).config.trainer
+        return table.checkpoint_steps, table.checkpoint_seconds
+
+    exact = ("--rollout.deterministic", "true")
+    assert every() == (0, 600.0)
+    assert every(*exact) == (10, 0.0)
+    assert every(*exact, "--trainer.checkpoint-every", "2h") == (0, 7200.0)
+    assert every("--trainer.checkpoint-every", "20") == (20, 0.0)
+    for wrong in ("0", "10x", "0m"):
+        with pytest.raises(ConfigError, match=r'checkpoint_every.*a time such as "10m"'):
+            every("--trainer.checkpoint-every", wrong)

@@ -154,7 +154,7 @@ class TrainerMachine(RuleBasedStateMachine):
             step=self.version, incarnation=self.incarnation, frontier=frontier, fates=above, coefficients={},
             config_digest="",
         )  # fmt: skip
-        self.store.save(state, weights=WEIGHTS, optimizer=WEIGHTS)
+        self.store.save(state, {"model": WEIGHTS, "optimizer": WEIGHTS, "random": {}})
         prune_payloads(self.folder / "journal", self.store.covered_step())
 
     @rule()

@@ -41,8 +41,8 @@ def test_parked_state_takes_no_memory_and_comes_back_bit_equal(name: str) -> Non
     assert all(tensor.untyped_storage().nbytes() == 0 for tensor in large)
     assert backend.park() == 0
     # A checkpoint reads it as it was, without waking it.
-    for key, value in backend.optimizer_tensors().items():
-        assert torch.equal(value, still.optimizer_tensors()[key]), key
+    for key, value in dict(backend.optimizer_rows()).items():
+        assert torch.equal(value, dict(still.optimizer_rows())[key]), key
     assert all(tensor.untyped_storage().nbytes() == 0 for tensor in large)
     assert backend.unpark() == size and backend.unpark() == 0
     assert all(map(torch.equal, state_of(backend), state_of(still)))
@@ -55,9 +55,9 @@ def test_a_checkpoint_that_is_loaded_replaces_what_was_parked() -> None:
     backend, other = trained("adamw"), trained("adamw")
     step(other, 3)
     backend.park()
-    backend.load(dict(other.whole_weights()), other.optimizer_tensors())
+    backend.load(dict(other.whole_weights()), dict(other.optimizer_rows()))
     assert backend.unpark() == 0
-    found, wanted = backend.optimizer_tensors(), other.optimizer_tensors()
+    found, wanted = dict(backend.optimizer_rows()), dict(other.optimizer_rows())
     assert found.keys() == wanted.keys() and all(torch.equal(found[key], wanted[key]) for key in wanted)
 
 

@@ -63,7 +63,7 @@ def learner(model, **table):
 
 
 def weights(used):
-    return {name: tensor.clone() for name, tensor in used.save().others["discriminator"].items()}
+    return {name: tensor.clone() for name, tensor in used.save().files["discriminator"].items()}
 
 
 def same(left, right):
@@ -144,7 +144,7 @@ def test_from_a_checkpoint_it_goes_on_as_if_nothing_had_been(model, tmp_path, be
     state = CheckpointState(
         step=begun, incarnation=1, frontier=0, fates=(), coefficients=saved.coefficients, config_digest=""
     )
-    store.save(state, weights=saved.weights, optimizer=saved.optimizer, others=saved.others)
+    store.save(state, saved.files)
     again = learner(model, every=2)
     again.load(store.newest())
     again.publish_discriminator()

@@ -30,7 +30,8 @@ def state(step):
 
 def save(store, step, value=1.0, **options):
     weights = {"a": torch.full((3, 2), value), "b": torch.arange(4.0)}
-    return store.save(state(step), weights=weights, optimizer={"a/step": torch.tensor(float(step))}, **options)
+    files = {"model": weights, "optimizer": {"a/step": torch.tensor(float(step))}, "random": random_states()}
+    return store.save(state(step), files, **options)
 
 
 def test_a_saved_checkpoint_loads_unchanged(tmp_path):
@@ -135,7 +136,8 @@ def test_a_loaded_backend_steps_on_bit_by_bit(tmp_path):
     push(whole, 2)
     push(first, 2)
     store = CheckpointStore(tmp_path, keep=1)
-    store.save(state(2), weights=dict(first.named_weights()), optimizer=first.optimizer_tensors())
+    files = {"model": dict(first.named_weights()), "optimizer": dict(first.optimizer_rows()), "random": random_states()}
+    store.save(state(2), files)
     loaded = store.newest()
     second.load(loaded.weights, loaded.optimizer)
     push(whole, 3)

@@ -5,11 +5,12 @@ from prometheus_client import REGISTRY
 
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
+from headrace.services.trainer.durability.random_states import random_states
 
 
 def save(store, step, numbers):
     state = CheckpointState(step=step, incarnation=1, frontier=0, fates=(), coefficients={}, config_digest="c")
-    return store.save(state, weights={"w": torch.zeros(numbers)}, optimizer={})
+    return store.save(state, {"model": {"w": torch.zeros(numbers)}, "optimizer": {}, "random": random_states()})
 
 
 def room():

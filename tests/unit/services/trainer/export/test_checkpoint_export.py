@@ -27,7 +27,7 @@ def trained(tmp_path, *, lora=None, steps=(3, 6)):
             for _, weight in backend.module.named_weights():
                 weight += 0.01 * step
         state = CheckpointState(step=step, incarnation=1, frontier=0, fates=(), coefficients={}, config_digest="")
-        store.save(state, weights=dict(backend.whole_weights()), optimizer={})
+        store.save(state, {"model": dict(backend.whole_weights()), "optimizer": {}, "random": {}})
     return backend
 
 

@@ -1,9 +1,12 @@
 """What lasts from step to step: coefficients under control, a reference that moves, a critic; and their checkpoints."""
 
+import threading
+
 import torch
 
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
+from headrace.services.trainer.durability.host_copy import HostCopy
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import load_learner
 from tests.unit.services.trainer.builders import scored_group, tiny_folder
@@ -33,7 +36,7 @@ def saved(used, tmp_path, step):
     described = CheckpointState(
         step=step, incarnation=1, frontier=0, fates=(), coefficients=state.coefficients, config_digest=""
     )
-    store.save(described, weights=state.weights, optimizer=state.optimizer, others=state.others)
+    store.save(described, state.files)
     found = CheckpointStore(tmp_path / "checkpoints", keep=2).newest()
     assert found is not None
     return found
@@ -97,6 +100,22 @@ def test_a_run_with_a_critic_continues_bit_equal_from_a_checkpoint(tmp_path):
     left, right = used.train(3, GROUPS), again.train(3, GROUPS)
     assert left.metrics == right.metrics
     assert_equal(weights(again), weights(used))
+
+
+def test_a_step_changes_nothing_that_is_still_being_copied(tmp_path, monkeypatch):
+    used = learner(tmp_path, name="ppo", critic={"learning_rate": 1e-2})
+    used.train(1, GROUPS)
+    files = used.save().files
+    expected = {file: {name: one.clone() for name, one in named.items()} for file, named in files.items()}
+    opened, copy = threading.Event(), HostCopy._copy
+    monkeypatch.setattr(HostCopy, "_copy", lambda self, tensor: opened.wait(20) and copy(self, tensor))
+    saved = used.save()
+    threading.Timer(1.0, opened.set).start()
+    used.train(2, GROUPS)
+    assert saved.files.keys() == expected.keys()
+    for file in saved.files:
+        assert_equal(saved.files[file], expected[file])
+    assert any(not torch.equal(one, expected["model"][name]) for name, one in weights(used).items())
 
 
 def test_the_policy_is_frozen_while_the_critic_is_pretrained_and_warmed_up(tmp_path):
