@@ -14,8 +14,8 @@ from torch import Tensor
 from headrace.services.trainer.durability.background_writer import complete
 from headrace.wire.weights import host_buffer, on_gpu, side_stream, wait_for_copies
 
-_SLAB = 64 * 1024 * 1024
-"""Pieces of memory: torch rounds each pinned one up to a power of two."""
+_FIRST, _LARGEST = 1 << 26, 1 << 31
+"""Sizes of the pieces of memory: each is twice the one before, so that a large model leaves little of them empty."""
 _ALIGNED = 64
 Files = dict[str, dict[str, Tensor]]
 
@@ -74,7 +74,9 @@ class HostCopy:
         while self._slab < len(self._slabs) and self._used + size > len(self._slabs[self._slab]):
             self._slab, self._used = self._slab + 1, 0
         if self._slab == len(self._slabs):
-            self._slabs.append(host_buffer(max(size, _SLAB), pinned=on_gpu(self._device)))
+            least = max(size, min(_FIRST << len(self._slabs), _LARGEST))
+            # A power of two, to which torch rounds a pinned piece up anyway.
+            self._slabs.append(host_buffer(1 << (least - 1).bit_length(), pinned=on_gpu(self._device)))
         start = self._used
         self._used += -(-size // _ALIGNED) * _ALIGNED
         return self._slabs[self._slab][start : start + size]

@@ -210,7 +210,11 @@ class StepLoop:
 
     def stop(self) -> None:
         """Returns when a checkpoint is written: the current version's, or by a signal the one under way."""
-        self._checkpoints.finish(self.version, hurry=self._life.stop.signalled)
+        self._finish_checkpoint(hurry=self._life.stop.signalled)
+
+    def _finish_checkpoint(self, *, hurry: bool = False) -> None:
+        self._doing("the last checkpoint to be written", self._settings.trainer.checkpoint_deadline_s)
+        self._checkpoints.finish(self.version, hurry=hurry)
 
     def finish(self) -> None:
         """Exports the model after the last step, reports it, and stays for evaluations that still read this version."""
@@ -222,7 +226,7 @@ class StepLoop:
             digest = self._leader.export(target)
             self._ledger.exported(target, digest)
             log.info("exported", path=str(target), weights_sha256=digest)
-            self._checkpoints.finish(self.version)
+            self._finish_checkpoint()
         self._reporter.finished = True
         self._reporter.wake()
         limit_s = self._settings.trainer.evaluation_timeout_s

@@ -97,6 +97,12 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, stopped):
     assert [row["version"] for row in metrics(settings(halves), "evals")] == [0, 5, 10]
 
 
+@pytest.mark.parametrize(("every", "kept"), [("1h", ["step-000010"]), (3, ["step-000009", "step-000010"])])
+def test_checkpoints_come_by_time_or_by_steps_and_at_the_end(tmp_path, every, kept):
+    run(settings(tmp_path, trainer={"checkpoint_every": every}))
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == kept
+
+
 def test_a_run_that_may_not_resume_refuses_a_used_folder(tmp_path):
     run(settings(tmp_path))
     with pytest.raises(ConfigError, match="holds a run already"):
