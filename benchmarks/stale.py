@@ -1,10 +1,11 @@
-"""What `run.stale` costs and keeps: `wait`, `mask` and `drop` at `max_staleness = 1`, side by side over several seeds.
+"""What each `run.stale` costs and keeps at `max_staleness = 1`, side by side over several seeds.
 
     python -m benchmarks.stale --json
 
-For each seed the demo makes its supervised model once. From it the demo's own run and `examples/arithmetic` are trained
-with each policy in turn, and `skewed` measures throughput and lengths alone: answers of lognormal length (sigma 1), as
-`headrace.demo` models never give. The policies of a seed run one after another, in an order that rotates with the seed.
+For each seed the demo makes its supervised model once. From it the demo's own run is trained with each policy in turn;
+`skewed` measures throughput and lengths alone: answers of lognormal length, as `headrace.demo` models never give; and
+`equal_time` is the demo's learning where time is that of `benchmarks.overlap`: see `benchmarks.equal_time`. The
+policies of a seed run one after another, in an order that rotates with the seed.
 """
 
 import argparse
@@ -13,15 +14,17 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import ROOT, headrace
+from benchmarks.equal_time import learned
+from benchmarks.learning import headrace
+from benchmarks.overlap import POLICIES
 from headrace.demo.arithmetic import CHARACTERS
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 
-POLICIES = ("wait", "mask", "drop")
+KINDS = ("skewed", "equal_time", "demo")
 _LENGTHS = ("trained_length_mean", "arrived_length_mean", "trained_length_max", "arrived_length_max")
 _CAP, _MEDIAN, _SIZE, _GROUPS, _STEPS = 320, 24 / 1.65, 4, 4, 40
 _SKEWED = f"""
@@ -46,7 +49,7 @@ options = {{ target = 3 }}
 """
 
 
-def skewed_folder(folder: Path, seed: int) -> Path:
+def skewed_folder(folder: Path, seed: int, sigma: float) -> Path:
     """A tiny model and rows that say how long each of their answers is; returns the config."""
     folder.mkdir()
     shape = Shape(hidden=32, intermediate=64, layers=2, heads=2, kv_heads=1, head_dim=16, context=_CAP + 16)
@@ -54,7 +57,7 @@ def skewed_folder(folder: Path, seed: int) -> Path:
     draw = random.Random(seed)
     with (folder / "prompts.jsonl").open("w") as file:
         for number in range(_STEPS * _GROUPS):
-            lengths = [min(max(round(draw.lognormvariate(0, 1) * _MEDIAN), 1), _CAP) for _ in range(_SIZE)]
+            lengths = [min(max(round(draw.lognormvariate(0, sigma) * _MEDIAN), 1), _CAP) for _ in range(_SIZE)]
             row = {"prompt": f"{number}+1=", "answer": str(number + 1), "lengths": lengths}
             file.write(json.dumps(row) + "\n")
     config = folder / "run.toml"
@@ -62,9 +65,9 @@ def skewed_folder(folder: Path, seed: int) -> Path:
     return config
 
 
-def trained(config: Path, run_dir: Path, stale: str, seed: int, *arguments: str) -> dict[str, Any]:
+def trained(config: Path, run_dir: Path, stale: str, seed: int) -> dict[str, Any]:
     """One run, from its lines: seconds of its steps alone, without start and end."""
-    options = ("--run.stale", stale, "--run.max-staleness", "1", "--run.seed", str(seed), *arguments)
+    options = ("--run.stale", stale, "--run.max-staleness", "1", "--run.seed", str(seed))
     line = headrace("train", str(config), "--run-dir", str(run_dir), *options)
     steps = [json.loads(text) for text in (run_dir / "metrics.jsonl").read_text().splitlines()]
     tokens = sum(step["completion_tokens"] for step in steps)
@@ -75,24 +78,24 @@ def trained(config: Path, run_dir: Path, stale: str, seed: int, *arguments: str)
         "tokens_a_second": tokens / (steps[-1]["t"] - steps[0]["t"]),
         "stale_groups": sum(step["groups_stale"] for step in steps),
         "stale_tokens_share": statistics.fmean(step["stale_tokens_share"] for step in steps),
-        "staleness_mean": statistics.fmean(step["staleness_mean"] for step in steps),
+        "token_lag_mean": statistics.fmean(step["token_lag_mean"] for step in steps),
         **{key: (max if key.endswith("max") else statistics.fmean)(step[key] for step in steps) for key in _LENGTHS},
     }
 
 
-def one_seed(folder: Path, seed: int) -> Iterator[dict[str, Any]]:
+def one_seed(folder: Path, seed: int, kinds: Collection[str], sigma: float) -> Iterator[dict[str, Any]]:
     """Every kind of run with every policy."""
-    headrace("demo", "--run-dir", str(folder / "first"), "--run.seed", str(seed), "--run.max-steps", "1")
     demo = folder / "first" / "demo"
-    kinds: Mapping[str, tuple[Path, Sequence[str]]] = {
-        "skewed": (skewed_folder(folder / "skewed", seed), ()),
-        "arithmetic": (ROOT / "examples" / "arithmetic" / "run.toml", ("--model.path", str(demo / "model"))),
-        "demo": (demo / "run.toml", ()),
-    }
+    if {*kinds} - {"skewed"}:
+        headrace("demo", "--run-dir", str(folder / "first"), "--run.seed", str(seed), "--run.max-steps", "1")
+    configs = {"skewed": skewed_folder(folder / "skewed", seed, sigma), "demo": demo / "run.toml"}
     turn = seed % len(POLICIES)
-    for kind, (config, arguments) in kinds.items():
+    for kind in kinds:
         for stale in POLICIES[turn:] + POLICIES[:turn]:
-            found = trained(config, folder / f"{kind}-{stale}", stale, seed, *arguments)
+            if kind == "equal_time":
+                found = learned(demo, stale, sigma=sigma, seed=seed)
+            else:
+                found = trained(configs[kind], folder / f"{kind}-{stale}", stale, seed)
             yield {"kind": kind, "stale": stale, "seed": seed, **found}
 
 
@@ -110,12 +113,14 @@ def main() -> None:
     """Measures, prints, and with --json ends in one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sigma", type=float, default=1.0, help="of the lognormal lengths")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     runs = []
     for seed in range(options.seeds):
         with tempfile.TemporaryDirectory(prefix="headrace-stale-") as name:
-            for run in one_seed(Path(name), seed):
+            for run in one_seed(Path(name), seed, options.kinds, options.sigma):
                 runs.append(run)
                 sys.stderr.write(json.dumps(run) + "\n")
     print(json.dumps({"medians": summary(runs), "runs": runs}, indent=None if options.json else 2))
