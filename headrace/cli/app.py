@@ -145,16 +145,15 @@ def train(
 
 def forked(source: Path, step: int | None, run_dir: Path | None, overrides: Sequence[str], output: Output) -> Path:
     """Makes the run directory of a fork, which is then resumed with these overrides. Raises ConfigError, DataError."""
+    source = source.resolve()
     target = run_dir or source.with_name(f"{source.name}-fork-{step or 'last'}")
     resolved = resolve(RunPaths(source).run_toml, arguments=overrides, environment=inherited())
     if (stage := resolved.config.run.stage) != "rl":
         raise ConfigError(f"{source} is a run of the stage {stage}: --fork is for runs of the stage rl")
-    check_resumable(source, settle(resolved, source, goes_on=True).config)
-    if (url := resolved.config.broker.url) and url == resolve(RunPaths(source).run_toml).config.broker.url:
-        raise ConfigError(
-            f"broker.url is the one of {source}, whose streams have the same names: give a fork another server or "
-            "another database of it, --broker.url redis://HOST/1"
-        )
+    resolved = settle(resolved, source, goes_on=True)
+    check_resumable(source, resolved.config)
+    # Its streams have the names of the other run's: a server that has those is refused.
+    check_around(resolved, fresh=True)
     made = fork_run(source, target, step)
     output.say(f"forked {source} after step {made.step} into {target}")
     return target

@@ -162,8 +162,8 @@ async def check_external(url: str, place: str, seconds: float, *, run_id: str, f
         if fresh and any([await broker.last_sequence(one) for one in (StreamName.PROMPTS, StreamName.EPISODES)]):
             raise ConfigError(
                 f"{place}: {without_credentials(url)} already holds the streams of a run {run_id!r}: "
-                "give this run another id (--run.id), or continue that one: `headrace train --resume`, or "
-                "`headrace prepare` with its run directory"
+                "give this run another id (--run.id) or database (redis://HOST/1), or continue that one: "
+                "`headrace train --resume`, or `headrace prepare` with its run directory"
             )
     except TransientError as error:
         reason = error.__cause__ or error

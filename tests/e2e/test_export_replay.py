@@ -73,6 +73,7 @@ def test_a_fork_repeats_the_run_from_its_step_bit_for_bit_and_leaves_it_as_it_wa
         for folder in (source, fork)
     ]
     assert sorted(ends[0]) == sorted(ends[1])
+    assert fork.stat().st_mode & 0o077 == 0
     verdict = result("check", fork)
     assert verdict["ok"] and verdict["steps"] == 8 and f"forked from {source} after step 7" in verdict["notes"]
 
@@ -81,12 +82,11 @@ def test_a_fork_repeats_the_run_from_its_step_bit_for_bit_and_leaves_it_as_it_wa
     assert "is not the one at which the run was forked" in done("check", fork).out
     assert "--from-step is 1 to 8" in refused("train", "--fork", source, "--from-step", 9, "--run-dir", tmp_path / "x")
     assert "run.seed" in refused("train", "--fork", source, "--run-dir", tmp_path / "x", "--run.seed", 99)
-    url = "--broker.url=redis://127.0.0.1:1/0"
-    (same := tmp_path / "same" / "config").mkdir(parents=True)
-    text = (source / "config" / "run.toml").read_text()
-    (same / "run.toml").write_text(text.replace('[broker]\nurl = ""', '[broker]\nurl = "redis://127.0.0.1:1/0"'))
-    assert "another database" in refused("train", "--fork", same.parent, "--run-dir", tmp_path / "x", url)
     assert "cannot be reached" in refused("train", "--fork", source, "--from-step", 1, "--run-dir", tmp_path / "x")
+    shutil.copytree(source, tmp_path / "requeued", ignore=shutil.ignore_patterns("run"))
+    (log,) = (tmp_path / "requeued" / "events").glob("orchestrator-*.jsonl")
+    log.write_text(json.dumps({"t": 1.0, "event": "requeued_as", "group_index": 3}) + "\n" + log.read_text())
+    assert "(group 3)" in refused("train", "--fork", tmp_path / "requeued", "--run-dir", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def fork_run(source: Path, target: Path, step: int | None) -> Fork:
     checkpoint = _checkpoint(run, wanted)
     batches = _batches(run, kept, after=checkpoint, step=wanted)
     found = Fork(source=str(source.resolve()), step=wanted, weights_digest=digest)
-    with atomic.replaced_folder(target, durable=False) as folder:
+    with _still_there(source), atomic.replaced_folder(target, durable=False) as folder:
+        # As of any run: prompts and logs are its owner's.
+        folder.chmod(0o700)
         made = RunPaths(folder)
         _copy_prepared(source, folder)
         _copy_journal(run, made, kept, batches)
@@ -61,6 +64,15 @@ def fork_run(source: Path, target: Path, step: int | None) -> Fork:
         _copy_receipts(source, folder)
         atomic.write_text(made.fork, json.dumps(asdict(found)) + "\n", durable=False)
     return found
+
+
+@contextmanager
+def _still_there(source: Path) -> Iterator[None]:
+    """A run that lives removes checkpoints and batches that it needs no more. Raises DataError."""
+    try:
+        yield
+    except (FileNotFoundError, shutil.Error) as error:
+        raise DataError(f"{source} went on while it was read, and removed a file: try again ({error})") from error
 
 
 def _checkpoint(run: RunPaths, step: int) -> int:
@@ -118,14 +130,27 @@ def _copy_records(run: RunPaths, made: RunPaths, cut: JournalRecord, step: int) 
     _copy_lines(run.evals, made.evals, lambda row: (number_of(row.get("version")) or 0) <= step)
     for old, new in ((run.rollouts, made.rollouts), (run.evaluations, made.evaluations)):
         for of in rollouts.files(old):
-            if of <= step:
+            # The oldest ones may be removed meanwhile.
+            if of <= step and rollout_file(old, of).exists():
                 new.mkdir(exist_ok=True)
                 _link(rollout_file(old, of), rollout_file(new, of))
     until = _time_of(run, cut, step)
+    _refuse_requeued(run, until, step)
     for path in run.event_files():
         target = made.path / path.relative_to(run.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         _copy_lines(path, target, lambda event: _is_before(event, until, step))
+
+
+def _refuse_requeued(run: RunPaths, until: float, step: int) -> None:
+    """Which prompts were issued again is in the state alone, which a fork begins anew. Raises ConfigError."""
+    for path in run.event_files("orchestrator"):
+        for event in jsonl.read(path):
+            if event.get("event") == "requeued_as" and (number_of(event.get("t")) or 0.0) <= until:
+                raise ConfigError(
+                    f"before step {step} of {run.path} a prompt was issued again by hand (group "
+                    f"{event.get('group_index')}), which a fork would not know: fork from a step before that"
+                )
 
 
 def _is_before(event: Record, until: float, step: int) -> bool:

@@ -65,7 +65,8 @@ class GroupGenerator:
         self.in_flight = 0
         self.held = 0
         """Groups in flight that wait for newer weights."""
-        self._at_engine = 0
+        self._reached_engine = 0
+        """Groups in flight that the engine has, or had."""
         self.drained = False
         """An operator has drained this replica: it takes no prompts for now."""
         self.under_way = OpenGroups()
@@ -105,7 +106,7 @@ class GroupGenerator:
         A group that is taken and has not reached the engine waits with all its rollouts.
         """
         taken = in_flight - self.held
-        on_the_way = max(taken - self._at_engine, 0) * self.rows.group_rows
+        on_the_way = max(taken - self._reached_engine, 0) * self.rows.group_rows
         return min(self._limit - taken, self.rows.groups_ahead(self._engine.stats().waiting + on_the_way))
 
     @property
@@ -144,15 +145,18 @@ class GroupGenerator:
 
     async def _generated(self, message: Message, prompt: PromptGroup, span: tracing.Span) -> RolloutGroup:
         self._count(1)
-        taken = time.monotonic()
+        taken, reached = time.monotonic(), 0
         try:
             await self._hold(prompt.min_version)
             begin = time.monotonic()
+            reached = 1
+            self._reached_engine += reached
             completions = await self._generate(message, prompt)
             seconds = time.monotonic() - begin
             self.speed.observe(max(len(one.token_ids) for one in completions), seconds)
             await self._pass_gate()
         finally:
+            self._reached_engine -= reached
             self._count(-1)
         span.set(
             version=[str(version) for version in sorted({part.version for one in completions for part in one.spans})],
@@ -187,7 +191,7 @@ class GroupGenerator:
         if not ready():
             raise HandBack(f"this replica leaves, and will not get {what}", _AWAY_S)
         if self._room(self.in_flight - 1) < 1:
-            raise HandBack("this replica has its share already")
+            raise HandBack("this replica has its share already, or enough rollouts that wait for a row")
 
     async def _generate(self, message: Message, prompt: PromptGroup) -> tuple[Completion, ...]:
         header, sampling = message.header, prompt.sampling
@@ -197,15 +201,12 @@ class GroupGenerator:
             seeds=tuple(rollout_seed(sampling.seed, header.group_id, index) for index in range(prompt.group_size)),
             sampling=sampling,
         )
-        self._at_engine += 1
         try:
             if header.purpose is not Purpose.TRAIN:
                 return await self._engine.generate(request)
             return await self.under_way.generate(header, self._gate.version.version, self._engine.generate(request))
         except AbandonedError as error:
             raise HandBack(str(error), _AWAY_S) from error
-        finally:
-            self._at_engine -= 1
 
     async def _pass_gate(self) -> None:
         """Waits for a publication to end; raises HandBack unless verified weights are in place then."""

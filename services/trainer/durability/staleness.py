@@ -4,7 +4,7 @@ The lag of a token is the version of the weights before its step minus the versi
 journaled batch alone, so a replay masks the same tokens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,9 +119,9 @@ def _masked(scored: ScoredGroup, version: int, bound: int) -> int:
     return sum(int(tokens.sum()) for tokens in stale)
 
 
-def statistics(name: str, counts: Iterable[int]) -> dict[str, float]:
+def statistics(name: str, counts: Sequence[int] | NDArray[np.int32]) -> dict[str, float]:
     """Mean, 95th percentile and maximum; 0 of no counts."""
-    found = np.fromiter(counts, dtype=np.int64)
+    found = np.asarray(counts, dtype=np.int64)
     if not len(found):
         return {f"{name}_{what}": 0.0 for what in ("mean", "p95", "max")}
     return {
