@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import socket
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -14,6 +15,8 @@ HEAD_S = 30.0
 read `_PROGRESS` of an answer."""
 MOST_CONNECTIONS = 512
 """Open at a time on one port: each needs a file descriptor, which journal and checkpoints of the process need, too."""
+_KERNEL = 128 << 10
+"""Bytes in the kernel that a peer has not read yet."""
 _PROGRESS = 16 << 10
 """Bytes: a peer that reads less of an answer in `HEAD_S` does not read."""
 
@@ -34,6 +37,10 @@ class BoundedConnection(H11Protocol):
         no answer.
         """
         super().connection_made(transport)
+        # The kernel's own buffer grows to megabytes, and asyncio writes again only when a third of it was read: a slow
+        # reader would not be seen to read.
+        if (plain := transport.get_extra_info("socket")) is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL)
         self._opened = self.loop.time()
         self._watch()
         if len(self.connections) > MOST_CONNECTIONS:
