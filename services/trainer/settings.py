@@ -39,8 +39,8 @@ class TrainerTable(Table):
     """For FSDP2 and DeepSpeed: keep weights and optimizer in host memory."""
     compile: bool | Literal["auto"] = "auto"
     """Compile the model's layers: a slow first step, faster ones after. `auto` is true on a GPU with a C compiler and
-    Python's headers, unless `rollout.deterministic` is set, on DeepSpeed's stage 3, or in a resumed run that began
-    without."""
+    Python's headers, unless `rollout.deterministic` is set, with LoRA, on DeepSpeed's stage 3, or in a resumed run
+    that began without."""
     collective_timeout_s: float = Field(600.0, gt=0)
     """Seconds to wait for a rank at a collective before the trainer ends and is restarted."""
     optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"

@@ -130,8 +130,11 @@ class EventLog:
                 raise
 
     def close(self) -> None:
-        """Closes the file."""
-        os.close(self._file)
+        """Closes the file; a later event raises OSError."""
+        with self._lock:
+            os.close(self._file)
+            # Its number may be another file's from now on.
+            self._file = -1
 
 
 def new_life(run_dir: Path, service: str) -> str:

@@ -20,10 +20,13 @@ class Backend(Protocol):
     overhead_tokens: int
     """What one more micro-batch costs, in tokens."""
 
-    rows_stay: bool
-    """Whether what `weight_rows` and `optimizer_rows` yield is the state itself, and no copy of it on the device."""
     before_change: Callable[[], None]
     """Called before weights, optimizer state or their places in memory change: who copies them ends that."""
+
+    @property
+    def rows_stay(self) -> bool:
+        """Whether `weight_rows` and `optimizer_rows` yield the state itself now, not copies of it on the device."""
+        ...
 
     def __call__(self, *inputs: object) -> Any:
         """The module's forward pass."""

@@ -69,6 +69,11 @@ class Parking:
         self.left_bytes = 0
         """Bytes of large state that the last `park` left on the device: its memory is shared or not contiguous."""
 
+    @property
+    def is_parked(self) -> bool:
+        """Whether any state is on the host."""
+        return bool(self._parked)
+
     def park(self, optimizers: Sequence[Optimizer]) -> int:
         """Moves all large state tensors to the host; returns their bytes. Idempotent."""
         if self._parked:

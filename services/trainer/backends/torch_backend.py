@@ -29,8 +29,6 @@ class TorchBackend:
     With shards, every rank must make the same calls.
     """
 
-    rows_stay = True
-
     def __init__(self, module: TrainedModule, ranks: Ranks, device: torch.device, optimizer: OptimizerOptions) -> None:
         """`module` is compiled and sharded already."""
         self.module = module
@@ -88,6 +86,11 @@ class TorchBackend:
         """Yields this rank's rows of the optimizer state; parked tensors are copied back to the device."""
         state = optimizer_state(self._named, self._optimizers)
         return own_rows(((name, self._parking.present(value)) for name, value in state), self.ranks.rank)
+
+    @property
+    def rows_stay(self) -> bool:
+        """Implements `Backend.rows_stay`: parked state is read by way of the device."""
+        return not self._parking.is_parked
 
     def park(self) -> int:
         """Moves this rank's optimizer state to host memory."""

@@ -152,7 +152,8 @@ class Learner:
             coefficients[_DISCRIMINATOR_VERSION] = float(self._discriminator.version)
         if self.policy.ranks.rank == 0:
             files["random"] = iter(random_states().items())
-        return Saved(copied=self._copy.take(files, beside=self.policy.rows_stay), coefficients=coefficients)
+        stays = all(backend.rows_stay for backend in self._trained())
+        return Saved(copied=self._copy.take(files, beside=stays), coefficients=coefficients)
 
     def park(self) -> None:
         """Frees for the engines the memory that is not needed until the next step: see `Backend.park`."""

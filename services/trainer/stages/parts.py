@@ -31,6 +31,9 @@ from headrace.services.trainer.settings import TrainerSettings, TrainerTable
 from headrace.services.trainer.stages.own_functions import load_algorithm
 from headrace.services.trainer.stages.ptx import read_ptx
 from headrace.services.trainer.step.inputs import StepConfig
+from headrace.wire.errors import ConfigError
+from headrace.wire.host.compiler import compiler_lacks
+from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.model_files import check_same_model
 from headrace.wire.v1 import common_pb2
@@ -106,6 +109,12 @@ def backend_options(
 ) -> BackendOptions:
     """Options of the backend from `[trainer]`, with AdamW's own values from the table of the stage."""
     table = settings.trainer
+    # Another machine than this one may have settled `auto`.
+    if table.compile is True and settings.run.device.startswith("cuda") and (lacking := compiler_lacks(inherited())):
+        raise ConfigError(
+            f"trainer.compile needs what this machine lacks: {', '.join(lacking)}. Install it, or continue with "
+            "--resume --trainer.compile false"
+        )
     optimizer = OptimizerOptions(name=table.optimizer, betas=own.betas, eps=own.eps, weight_decay=weight_decay)
     return BackendOptions(
         name=table.backend,

@@ -105,7 +105,7 @@ class RlStage:
         assert self._runtime.reporter is not None
         reporter = self._runtime.reporter
         schedule = CheckpointSchedule(
-            self._settings, life.checkpoints, leader, ledger, reporter, version=self._restored, code_digest=code
+            self._settings, life.checkpoints, leader, ledger, reporter, version=_step_of(checkpoint), code_digest=code
         )
         hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
         steps = StepLoop(life, leader, ledger, reporter, schedule, hardware=hardware, version=self._restored)

@@ -70,6 +70,7 @@ def test_layers_are_compiled_on_a_gpu_unless_equal_bits_are_asked_for(
     assert compiles(*CUDA) is True and compiles() is False
     assert compiles(*CUDA, "--rollout.deterministic", "true") is False
     assert compiles(*CUDA, "--trainer.backend", "deepspeed") is False
+    assert compiles(*CUDA, "--model.lora.rank", "8") is False
     assert compiles(*CUDA, "--trainer.compile", "false") is False and compiles("--trainer.compile", "true") is True
     began = made(tmp_path / "run", config(tmp_path, *CUDA))
     lacks.append("C compiler")
