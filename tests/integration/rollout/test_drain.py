@@ -49,15 +49,15 @@ async def test_a_drained_replica_finishes_its_groups_and_takes_no_more(tmp_path:
         await world.begin(0, 9, max_tokens=60)
         for index in range(1, 6):
             await world.issue(index)
-        await until_async(lambda: world.front.in_flight == 4)
+        await until_async(lambda: world.front.in_flight == 3)
         assert world.front.why_not_ready() is None
         draining = asyncio.create_task(asyncio.to_thread(drain_replica, port, 60.0))
         await until_async(lambda: "draining" in str(world.front.why_not_ready()))
-        assert (world.broker.streams[StreamName.ROLLOUTS].added, world.front.in_flight) == (0, 4)
+        assert (world.broker.streams[StreamName.ROLLOUTS].added, world.front.in_flight) == (0, 3)
         await world.go_on()
         assert (await draining, world.front.in_flight) == (0, 0)
         await asyncio.sleep(1.0)
-        assert world.broker.streams[StreamName.ROLLOUTS].added == 4, "it took another prompt"
+        assert world.broker.streams[StreamName.ROLLOUTS].added == 3, "it took another prompt"
 
 
 async def test_the_run_counts_without_a_drained_replica_at_once(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_a_publication_in_progress_ends_before_the_drain(tmp_path: Path) -
 async def test_a_replica_takes_the_share_that_the_orchestrator_answers_and_reports_its_speed(tmp_path: Path) -> None:
     async with replica(tmp_path) as world:
         await world.publish(0)
-        world.listener.word = pb.HeartbeatResponse(share=1 / 8)  # Of 16 groups; its rows alone would take 4.
+        world.listener.word = pb.HeartbeatResponse(share=1 / 8)  # Of 16 groups; its rows alone would take 3.
         seen = len(world.listener.states)
         await until_async(lambda: len(world.listener.states) > seen + 2)
         await world.begin(0, 9, max_tokens=60)
@@ -100,7 +100,7 @@ async def test_a_replica_takes_the_share_that_the_orchestrator_answers_and_repor
         await asyncio.sleep(0.5)
         assert world.pending == 2
         world.listener.word = pb.HeartbeatResponse(share=1.0)
-        await until_async(lambda: world.pending == 4)
+        await until_async(lambda: world.pending == 3)
         await world.go_on()
         await world.rollouts(6)
         await until_async(lambda: world.listener.registry.alive(time.monotonic())[0].beat.speed > 0)

@@ -33,7 +33,11 @@ def phases_of(line):
 def test_gauges_and_charts_read_keys_that_steps_write(undisturbed):
     """A gauge of a misspelled key would stay 0 for ever, a chart of one would stay away."""
     written = set().union(*metrics_lines(undisturbed))
-    charted = set(re.findall(r'(?:name: |one\()"(\w+)"', CATALOG.read_text())) - {"accuracy"}  # of evaluations
+    text = CATALOG.read_text()
+    labelled = re.findall(r"labelled\(\{(.*?)\}\)", text, re.DOTALL)
+    charted = {*re.findall(r'one\("(\w+)"', text), *re.findall(r"(\w+): ", " ".join(labelled))} - {
+        "accuracy"
+    }  # of evals
     gauged = {*OF_STEP, *LABELLED_OF_STEP}
     assert len(charted) > 15
     assert sorted((charted | gauged) - written) == sorted(OF_SOME_RUNS)
