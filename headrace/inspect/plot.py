@@ -42,7 +42,7 @@ class Panel:
     metric: str
     is_eval: bool = False
     set: str = ""
-    """Of evaluations: the set."""
+    """The evaluation set; empty for one without a name, and for steps."""
 
     @property
     def title(self) -> str:

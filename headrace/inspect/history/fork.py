@@ -25,7 +25,7 @@ class Fork:
     step: int
     """Its last step that counts here."""
     weights_digest: str
-    """Of the weights after that step."""
+    """Digest of the weights after that step."""
 
 
 def fork_holds(run_dir: Path, problems: list[str]) -> str:

@@ -20,7 +20,7 @@ class Files:
     log: RunLog
     rollouts: RolloutIndex
     evaluations: RolloutIndex
-    """Of the newest evaluations, by version."""
+    """The rollouts of the newest evaluations, by version."""
     decoder: Decoder
 
     @classmethod
