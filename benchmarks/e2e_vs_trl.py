@@ -2,16 +2,18 @@
 
     python -m benchmarks.e2e_vs_trl --json
 
-Both sides train the same 4.2 M Qwen3 on the same prompts with the same forced completion lengths (lognormal, mean 65,
-at most 512), 64 rollouts a step, float32, AdamW. TRL has the machine to itself with two torch threads and runs in an
-environment of its own (`.venv-trl`, made here); both of its ways to generate are measured and the better one counts.
-Headrace runs as its users run it: orchestrator, one replica, reward, trainer and Valkey as processes, one torch thread
-each, `max_staleness = 1`. Rounds are interleaved; the first step of each side is left out as warm-up.
+Both sides train the same 4.2 M Qwen3 on the same prompts with the same forced completion lengths (mean 65, at most
+512; sigma 0: all equal, sigma 1: lognormal), 64 rollouts a step, float32, AdamW. TRL has the machine to itself with
+two torch threads and runs in an environment of its own (`.venv-trl`, made here from constraints.txt); both of its
+ways to generate are measured and the better one counts. Headrace runs as its users run it: orchestrator, one replica,
+reward, trainer and Valkey as processes, one torch thread each, at each staleness. Rounds are interleaved; the first
+step of each side is left out of the rate as warm-up. CPU seconds are of whole runs, with the start of every process.
 """
 
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,8 +25,7 @@ from benchmarks import workload
 
 ROOT = Path(__file__).parents[1]
 PEER_ENVIRONMENT = ROOT / ".venv-trl"
-PEER_PACKAGES = ("trl==1.16.0", "transformers==5.23.0", "datasets==5.2.0", "accelerate==1.15.0")
-TORCH = "torch==2.13.0"
+PEER = "trl==1.16.0"
 SEED = 0
 
 RUN_TOML = """
@@ -60,12 +61,14 @@ checkpoint_every = 1000
 
 
 def peer_python() -> Path:
-    """The interpreter of TRL's environment, made if it is not there."""
-    python = PEER_ENVIRONMENT / "bin" / "python"
-    if not python.exists():
+    """The interpreter of TRL's environment, made if it is not whole; torch first, which alone decides on CUDA."""
+    python, ready = PEER_ENVIRONMENT / "bin" / "python", PEER_ENVIRONMENT / ".ready"
+    if not ready.exists():
         subprocess.run([sys.executable, "-m", "venv", PEER_ENVIRONMENT], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", TORCH], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", TORCH, *PEER_PACKAGES], check=True)
+        for package in ("torch", PEER):
+            install = [python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", package]
+            subprocess.run(install, check=True)
+        ready.touch()
     return python
 
 
@@ -106,23 +109,36 @@ def rate(steps: list[tuple[float, float]]) -> float:
     return sum(tokens for _, tokens in steps[1:]) / (steps[-1][0] - steps[0][0])
 
 
-def measure(folder: Path, rounds: int, steps: int, staleness: int) -> dict[str, Any]:
-    """Interleaved rounds; medians and all single readings."""
-    readings: dict[str, list[float]] = {"generate": [], "batching": [], "headrace": []}
-    for number in range(rounds):
-        for mode in ("generate", "batching"):
-            seen = run_peer(folder, mode, steps)
-            readings[mode].append(rate([(step["t"], step["tokens"]) for step in seen["steps"]]))
-        lines = run_headrace(folder, f"run-{number}", steps, staleness)
-        readings["headrace"].append(rate([(line["t"], line["completion_tokens"]) for line in lines]))
-        sys.stderr.write(f"round {number + 1}: {json.dumps({k: round(v[-1]) for k, v in readings.items()})}\n")
-    medians = {name: statistics.median(values) for name, values in readings.items()}
-    best = max(medians["generate"], medians["batching"])
-    return {
-        "ratio": round(medians["headrace"] / best, 2),
-        "tokens_per_second": {name: round(value, 1) for name, value in medians.items()},
-        "readings": {name: [round(value, 1) for value in values] for name, values in readings.items()},
+def run_one(folder: Path, name: str, number: int, steps: int) -> dict[str, float]:
+    """One run of either side: tokens a second, and CPU seconds a thousand trained tokens."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if name.startswith("trl"):
+        lines = run_peer(folder, name.removeprefix("trl-"), steps)["steps"]
+        pairs = [(step["t"], step["tokens"]) for step in lines]
+    else:
+        lines = run_headrace(folder, f"run-{name}-{number}", steps, int(name[-1]))
+        pairs = [(line["t"], line["completion_tokens"]) for line in lines]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"tokens_per_second": rate(pairs), "cpu_s_per_1000_tokens": 1000 * cpu / sum(tokens for _, tokens in pairs)}
+
+
+def measure(folder: Path, options: argparse.Namespace, sigma: float) -> dict[str, Any]:
+    """Interleaved rounds at one sigma: medians of both sides, and how many times TRL's better rate Headrace reaches."""
+    workload.write_rows(folder / "rows.jsonl", 64, SEED, sigma)
+    names = [f"trl-{mode}" for mode in ("generate", "batching")]
+    names += [f"headrace-s{staleness}" for staleness in options.staleness]
+    readings: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for number in range(options.rounds):
+        for name in names:
+            readings[name].append(run_one(folder, name, number, options.steps))
+            sys.stderr.write(f"sigma {sigma:g}, round {number + 1}, {name}: {json.dumps(readings[name][-1])}\n")
+    medians = {
+        name: {key: round(statistics.median(one[key] for one in seen), 2) for key in seen[0]}
+        for name, seen in readings.items()
     }
+    best = max(medians[name]["tokens_per_second"] for name in names[:2])
+    return {name: found | {"times_trl": round(found["tokens_per_second"] / best, 2)} for name, found in medians.items()}
 
 
 def compare_losses(folder: Path) -> dict[str, float]:
@@ -139,16 +155,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--staleness", type=int, default=1)
+    parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--sigma", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    result: dict[str, Any]
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         folder = Path(name)
         workload.make_model(folder / "model")
-        workload.write_rows(folder / "rows.jsonl", 64, SEED)
+        workload.write_rows(folder / "rows.jsonl", 64, SEED, 1.0)
         result = compare_losses(folder)
-        result |= measure(folder, options.rounds, options.steps, options.staleness)
-    result |= {"steps": options.steps, "rounds": options.rounds, "staleness": options.staleness}
+        for sigma in options.sigma:
+            (folder / f"{sigma:g}").mkdir()
+            os.symlink(folder / "model", folder / f"{sigma:g}" / "model")
+            result[f"sigma {sigma:g}"] = measure(folder / f"{sigma:g}", options, sigma)
+    result |= {"steps": options.steps, "rounds": options.rounds}
     print(json.dumps(result, indent=None if options.json else 2))
 
 

@@ -88,7 +88,7 @@ def reward(prompts: list[str], completions: list[str], **columns: Any) -> list[f
     return [workload.score(completion) for completion in completions]
 
 
-def force_lengths(model: Any, tokenizer: Any, mode: str, seed: int) -> None:
+def force_lengths(model: Any, tokenizer: Any, mode: str, rows: list[dict[str, Any]]) -> None:
     """Makes both ways of generating follow the drawn lengths; the n-th rollout of a prompt gets its n-th length."""
     eos = tokenizer.eos_token_id
 
@@ -97,7 +97,7 @@ def force_lengths(model: Any, tokenizer: Any, mode: str, seed: int) -> None:
         result = []
         for prompt in prompts:
             row = int(tokenizer.convert_ids_to_tokens(prompt[0])[1:])
-            result.append(workload.lengths(row, seed)[seen.get(row, 0) % workload.GROUP_SIZE])
+            result.append(rows[row]["forced_lengths"][seen.get(row, 0) % workload.GROUP_SIZE])
             seen[row] = seen.get(row, 0) + 1
         return result
 
@@ -146,10 +146,9 @@ def main(mode: str, model_dir: str, rows_path: str, steps: str, seed: str, out: 
     if mode == "loss":
         result: Any = fixed_loss(trainer, np.load(rows_path.replace(".jsonl", ".npz")))
     else:
-        force_lengths(model, tokenizer, mode, int(seed))
-        begin = time.perf_counter()
+        force_lengths(model, tokenizer, mode, rows)
         trainer.train()
-        result = {"steps": trainer.steps, "begin": begin, "cpu_seconds": time.process_time()}
+        result = {"steps": trainer.steps}
     Path(out).write_text(json.dumps(result))
 
 

@@ -14,31 +14,31 @@ VOCABULARY = 4096
 PAD, EOS = "<pad>", "<eos>"
 GROUPS, GROUP_SIZE = 8, 8
 MAX_TOKENS = 512
-MEAN_TOKENS, SIGMA = 65, 1.0
+MEAN_TOKENS = 65
 LEARNING_RATE = 1e-5
 PROMPT_WORDS = 12
 
 
-def lengths(row: int, seed: int) -> list[int]:
-    """Completion lengths of the rollouts of one prompt: lognormal with mean 65 and sigma 1, 2 to 512 tokens."""
+def lengths(row: int, seed: int, sigma: float) -> list[int]:
+    """Completion lengths of the rollouts of one prompt: lognormal with mean 65, 2 to 512 tokens; sigma 0 = all 65."""
     draw = random.Random(f"{seed}/{row}")
-    mu = math.log(MEAN_TOKENS) - SIGMA**2 / 2
-    return [min(MAX_TOKENS, max(2, round(draw.lognormvariate(mu, SIGMA)))) for _ in range(GROUP_SIZE)]
+    mu = math.log(MEAN_TOKENS) - sigma**2 / 2
+    return [min(MAX_TOKENS, max(2, round(draw.lognormvariate(mu, sigma)))) for _ in range(GROUP_SIZE)]
 
 
-def rows(count: int, seed: int) -> list[dict[str, Any]]:
+def rows(count: int, seed: int, sigma: float) -> list[dict[str, Any]]:
     """Prompts with their lengths; the first word names the row, so that a peer finds its lengths again."""
     draw = random.Random(seed)
     prompts = []
     for row in range(count):
         words = [f"w{row}", *(f"w{draw.randrange(VOCABULARY - 2)}" for _ in range(PROMPT_WORDS - 1))]
-        prompts.append({"prompt": " ".join(words), "forced_lengths": lengths(row, seed)})
+        prompts.append({"prompt": " ".join(words), "forced_lengths": lengths(row, seed, sigma)})
     return prompts
 
 
-def write_rows(path: Path, count: int, seed: int) -> None:
+def write_rows(path: Path, count: int, seed: int, sigma: float) -> None:
     """Writes the prompts as JSONL."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows(count, seed)))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows(count, seed, sigma)))
 
 
 def score(completion: str, **_: Any) -> float:
