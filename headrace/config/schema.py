@@ -100,6 +100,11 @@ def _draw_problem(config: RunFile) -> str | None:
 
 def _adapter_problem(config: RunFile) -> str | None:
     algorithm, rank = config.algorithm, config.model.lora.rank
+    if config.model.trainable != "all" and (rank or config.run.stage == "reward_model"):
+        other = "with model.lora.rank above 0 adapters" if rank else "in the stage 'reward_model' all weights"
+        return f"model.trainable = {config.model.trainable!r}: {other} are trained; leave it out"
+    if config.model.trainable != "all" and config.trainer.backend == "deepspeed":
+        return "model.trainable: ZeRO's partitions hold trained weights alone; set trainer.backend = 'fsdp2'"
     if algorithm.reference == "adapters_off" and algorithm.needs_reference and not rank:
         return (
             "algorithm.reference = 'adapters_off' needs adapters: set model.lora.rank, or reference = 'frozen' for a "

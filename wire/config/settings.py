@@ -76,6 +76,9 @@ class LoraTable(Table):
         return self
 
 
+_PART = r"(layers \d+(-\d*)?|norms|head|embeddings)"
+
+
 class ModelTable(Table):
     """`[model]`: the policy that is trained."""
 
@@ -85,6 +88,9 @@ class ModelTable(Table):
     """Precision of the trainer's forward pass and of the engine's weights."""
     fp32_head: bool = False
     """Compute logits in float32 from bfloat16 states and weights, in trainer and engine alike; no effect in float32."""
+    trainable: str = Field("all", pattern=rf"^(all|{_PART}(, *{_PART})*)$")
+    """The weights that are trained, such as `layers 20-, norms, head`: `layers A-B` (from 0, both included), `norms`,
+    `head` and `embeddings`, one tensor where they are tied. The others never change; all are published."""
     lora: LoraTable = LoraTable()
 
     @property

@@ -94,7 +94,7 @@ def load_state(
     parts = state_parts(named, tensors)
     for name in parts:
         if named[name] not in owners:
-            raise ValueError(f"the optimizer's state is not of this model: {name}")
+            raise ValueError(f"the checkpoint has moments of {name}, which model.trainable freezes: resume without it")
     expected = {name: state_keys(owners[named[name]], named[name]) for name in parts}
     if drop_foreign(parts, expected, leads=leads):
         return

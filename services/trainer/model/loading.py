@@ -19,6 +19,7 @@ from headrace.services.trainer.model.lora import add_adapters
 from headrace.services.trainer.model.model import Policy, ValueModel, layers_of
 from headrace.services.trainer.model.noise import noise_problem, turn_noise_off
 from headrace.services.trainer.model.quantization import dequantize_body, quantize_body
+from headrace.services.trainer.model.trainable import freeze_untrained
 from headrace.services.trainer.model.weight_sources import UndeferrableError
 from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
@@ -35,6 +36,7 @@ def load_policy(
     device: str,
     forward_dtype: torch.dtype,
     trainable: bool = True,
+    trained: str = "all",
     gradient_checkpointing: bool = False,
     lora: LoraTable | None = None,
     fp32_head: bool = False,
@@ -43,8 +45,9 @@ def load_policy(
     """Loads safetensors as float32 master weights; runs no code of the folder. Raises ConfigError for a bad one.
 
     With `lora` the weights are frozen and adapters are trained beside them; with `lora.quantize`, the frozen weights
-    are in 4 bits. `ranks`: the weights stay in their files until a backend shards the model over these ranks (see
-    `headrace.services.trainer.model.deferred`), all of which must call this. 4-bit weights cannot be deferred.
+    are in 4 bits. `trained`: the weights that have gradients (see `ModelTable.trainable`). `ranks`: the weights stay in
+    their files until a backend shards the model over these ranks (see `headrace.services.trainer.model.deferred`), all
+    of which must call this. 4-bit weights cannot be deferred.
     """
     deferred = None
     if ranks is not None:
@@ -60,6 +63,7 @@ def load_policy(
             add_adapters(model, lora)
     else:
         model.requires_grad_(trainable)
+        freeze_untrained(model, layers_of(model.base_model), trained)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
     return Policy(model, forward_dtype=forward_dtype, lora=lora, fp32_head=fp32_head, deferred=deferred)
 

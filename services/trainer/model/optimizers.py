@@ -38,7 +38,7 @@ class OptimizerOptions:
 
 def build_optimizers(module: TrainedModule, options: OptimizerOptions) -> list[Optimizer]:
     """Returns optimizers that together train every weight of `module` once. Raises ConfigError for unusable options."""
-    weights = dict(module.named_weights())
+    weights = {name: weight for name, weight in module.named_weights() if weight.requires_grad}
     match options.name:
         case "adamw":
             return [_adamw(weights, options)]

@@ -98,6 +98,7 @@ def load_trained_policy(
         device=str(device),
         forward_dtype=getattr(torch, settings.model.dtype),
         gradient_checkpointing=settings.trainer.gradient_checkpointing,
+        trained=settings.model.trainable,
         lora=settings.model.lora,
         fp32_head=settings.model.fp32_head,
         ranks=shards,

@@ -206,6 +206,7 @@ CASES = {
     "fsdp2-mishaps": mishaps(FSDP2, lora=work.LORA),
     "fsdp2-lora": steps(FSDP2, lora=work.LORA),
     "fsdp2-qlora": steps(FSDP2, lora=work.QLORA),
+    "fsdp2-part": steps(FSDP2, trained="layers 1-, norms"),
     "fsdp2-offline": offline(FSDP2),
     "fsdp2-experts": publications(FSDP2),
     "fsdp2-values": values(FSDP2),

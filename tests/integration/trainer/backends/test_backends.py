@@ -138,6 +138,16 @@ def test_ranks_train_and_merge_adapters_like_one_device(worlds, single, name, lo
     assert_close(tensors, expected, 1e-4)
 
 
+def test_ranks_train_part_of_the_layers_like_one_device_and_leave_the_rest_in_its_bits(worlds, single):
+    numbers, tensors = worlds.two("fsdp2-part")
+    expected_numbers, expected = single(cases.steps, trained="layers 1-, norms")
+    assert_same_numbers(numbers["seen"], expected_numbers["seen"], rtol=1e-4)
+    assert_close(tensors, expected, 1e-4)
+    begun = {f"weights/{name}": value for name, value in work.policy().named_weights()}
+    changed = {name for name, value in begun.items() if not torch.equal(value, tensors[name])}
+    assert changed == {name for name in begun if ".layers.1." in name or "norm" in name}
+
+
 @some("mishaps")
 def test_an_aborted_or_non_finite_step_changes_nothing_on_any_rank(worlds, single, name):
     numbers, tensors = worlds.two(name)

@@ -7,9 +7,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassifi
 
 from headrace.services.trainer.backends.options import BackendOptions
 from headrace.services.trainer.model.lora import add_adapters
-from headrace.services.trainer.model.model import Policy, ValueModel
+from headrace.services.trainer.model.model import Policy, ValueModel, layers_of
 from headrace.services.trainer.model.optimizers import OptimizerOptions
 from headrace.services.trainer.model.quantization import quantize_body
+from headrace.services.trainer.model.trainable import freeze_untrained
 from headrace.wire.config.settings import LoraTable
 from tests.families import tiny_family
 from tests.ranks import through_checkpoint
@@ -44,7 +45,7 @@ def critic():
     return ValueModel(Qwen3ForSequenceClassification(config).train(), forward_dtype=torch.float32)
 
 
-def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, seed=0):
+def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, seed=0, trained="all"):
     torch.manual_seed(seed)
     config = tiny_config(tied)
     model = Qwen3ForCausalLM(config)
@@ -52,6 +53,8 @@ def policy(*, tied=True, dtype=torch.float32, lora=None, checkpointing=False, se
         if lora.quantize == "nf4":
             quantize_body(model, device="cpu", forward_dtype=dtype)
         add_adapters(model, lora)
+    else:
+        freeze_untrained(model, layers_of(model.base_model), trained)
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -138,3 +138,18 @@ def test_checkpoints_come_by_time_but_by_steps_where_a_run_is_to_repeat_bit_by_b
     for wrong in ("0", "10x", "0m"):
         with pytest.raises(ConfigError, match=r'checkpoint_every.*a time such as "10m"'):
             every("--trainer.checkpoint-every", wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--model.lora.rank", "4"), "adapters are trained"),
+        (("--run.stage", "reward_model"), "all weights are trained"),
+        (("--trainer.backend", "deepspeed"), "fsdp2"),
+    ],
+)
+def test_part_of_the_layers_is_refused_where_it_would_not_be_obeyed(tmp_path, arguments, reason):
+    file = tmp_path / "run.toml"
+    file.write_text('[data]\npath = "p.jsonl"\n[model]\ntrainable = "layers 1-, norms"\n')
+    with pytest.raises(ConfigError, match=rf"model\.trainable.*{reason}"):
+        resolve(file, arguments=arguments)
