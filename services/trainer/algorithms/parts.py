@@ -158,8 +158,8 @@ class Part:
     function: str
     """`module:function`, the module below this package. Its docstring is a row of docs/algorithms.md."""
     needs: Need = Need.NOTHING
-    token_rewards: bool = False
-    """Whether an estimator takes rewards at their tokens, so that a KL may be subtracted from them."""
+    penalties: bool = False
+    """Whether an estimator takes `Signals.penalties` off rewards: `kl_in = "reward"` needs one that does."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -184,17 +184,17 @@ _PAIRS = Need.GROUP | Need.REFERENCE | Need.OLD_LOGPROBS
 ADVANTAGES = {
     part.name: part
     for part in (
-        Part("group", Normalization, "advantages.baselines:group", _GROUP),
-        Part("group_process", Normalization, "advantages.baselines:group_process", _GROUP),
-        Part("mean_baseline", PartOptions, "advantages.baselines:mean_baseline", _GROUP),
-        Part("rloo", PartOptions, "advantages.baselines:rloo", _GROUP),
-        Part("opo", PartOptions, "advantages.baselines:opo", _GROUP),
+        Part("group", Normalization, "advantages.baselines:group", _GROUP, penalties=True),
+        Part("group_process", Normalization, "advantages.baselines:group_process", _GROUP, penalties=True),
+        Part("mean_baseline", PartOptions, "advantages.baselines:mean_baseline", _GROUP, penalties=True),
+        Part("rloo", PartOptions, "advantages.baselines:rloo", _GROUP, penalties=True),
+        Part("opo", PartOptions, "advantages.baselines:opo", _GROUP, penalties=True),
         Part("remax", PartOptions, "advantages.baselines:remax", Need.GREEDY),
         Part("online_dpo", PreferenceStrength, "advantages.baselines:online_dpo", _PAIRS),
-        Part("return", Discount, "advantages.returns:discounted", token_rewards=True),
-        Part("gae", GaeOptions, "advantages.returns:gae", _CRITIC, token_rewards=True),
-        Part("k_step", KSteps, "advantages.returns:k_step", _CRITIC, token_rewards=True),
-        Part("monte_carlo", Discount, "advantages.returns:monte_carlo", _CRITIC, token_rewards=True),
+        Part("return", Discount, "advantages.returns:discounted", penalties=True),
+        Part("gae", GaeOptions, "advantages.returns:gae", _CRITIC, penalties=True),
+        Part("k_step", KSteps, "advantages.returns:k_step", _CRITIC, penalties=True),
+        Part("monte_carlo", Discount, "advantages.returns:monte_carlo", _CRITIC, penalties=True),
     )
 }
 POLICY_LOSSES = {

@@ -39,7 +39,7 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     kl_estimator: KlEstimator = "k3"
     """Estimator per token; those with a plus have their own value and the unbiased gradient of k2."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Add the KL to the loss with a gradient, or subtract it from each token's reward."""
+    """Add the KL to the loss with a gradient, or subtract it from rewards before advantages are computed."""
     kl_target: float = Field(0.0, ge=0)
     """Target in nats, to which `kl_coef` is adapted (arXiv 1909.08593); 0 = fixed."""
     kl_horizon: int = Field(10_000, ge=1)

@@ -7,7 +7,7 @@ of each docstring, and its `Note:`, are the part's row in docs/algorithms.md.
 import torch
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.advantages.estimates import among_scored, by_group, whole_rewards
+from headrace.services.trainer.algorithms.advantages.estimates import among_scored, by_group, outcomes, whole_rewards
 from headrace.services.trainer.algorithms.advantages.returns import discounted_returns
 from headrace.services.trainer.algorithms.algorithm import Estimate, Signals
 from headrace.services.trainer.algorithms.parts import Normalization, PartOptions, PreferenceStrength
@@ -34,7 +34,7 @@ def group_process(signals: Signals, options: Normalization) -> Estimate:
     def relative(rewards: Tensor, _: Tensor) -> Tensor:
         return _relative(rewards, options)
 
-    outcome = among_scored(signals.rewards, signals.group_sizes, relative).repeat_interleave(signals.lengths)
+    outcome = among_scored(outcomes(signals), signals.group_sizes, relative).repeat_interleave(signals.lengths)
     if signals.token_scores is None:
         return Estimate(advantages=outcome)
     tokens = [int(own.sum()) for own in torch.split(signals.lengths, list(signals.group_sizes))]

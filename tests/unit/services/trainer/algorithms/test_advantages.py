@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -98,6 +99,41 @@ def test_an_abstention_has_no_advantage_and_changes_no_other(kind, rewards, data
     ours = of_kind(kind, [*rewards[:place], NAN, *rewards[place:]])
     assert ours[place] == 0
     torch.testing.assert_close(torch.cat([ours[:place], ours[place + 1 :]]), of_kind(kind, rewards))
+
+
+def slow_group(kind, rewards, lengths):
+    """numpy: the advantage of each rollout of one group."""
+    match kind:
+        case "group":
+            return (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
+        case "rloo":
+            others = (rewards.sum() - rewards) / (len(rewards) - 1)
+            return rewards - others
+        case "opo":
+            return rewards - np.average(rewards, weights=lengths)
+        case _:
+            return rewards - rewards.mean()
+
+
+@pytest.mark.parametrize("kind", ["group", "dr_grpo", "mean_baseline", "rloo", "opo", "group_process"])
+@given(data=st.data())
+def test_the_kl_of_a_rollout_comes_off_its_reward_before_the_baseline(kind, data):
+    sizes = data.draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))
+    lengths = np.array(data.draw(st.lists(st.integers(1, 4), min_size=sum(sizes), max_size=sum(sizes))))
+    draw = np.random.default_rng(data.draw(st.integers(0, 99)))
+    rewards, penalties = draw.normal(size=sum(sizes)), draw.normal(size=lengths.sum())
+    left = rewards - np.add.reduceat(penalties, np.cumsum(lengths) - lengths)
+    parts = zip(np.split(left, np.cumsum(sizes)[:-1]), np.split(lengths, np.cumsum(sizes)[:-1]), strict=True)
+    expected = np.concatenate([slow_group(kind.removesuffix("_process"), *part) for part in parts])
+    # An abstention has no reward to take it off, and changes nothing.
+    absent = signals_of(
+        [*rewards, NAN],
+        sizes=[*sizes[:-1], sizes[-1] + 1],
+        lengths=[*lengths, 2],
+        penalties=torch.tensor([*penalties, 9.0, 9.0], dtype=torch.float64),
+    )
+    found = estimate("group" if kind == "dr_grpo" else kind, absent, **KINDS.get(kind, {})).advantages.tolist()
+    assert found == pytest.approx([*np.repeat(expected, lengths), 0.0, 0.0], rel=1e-9, abs=1e-9)
 
 
 def test_opo_forgets_the_length_of_an_abstention_too():

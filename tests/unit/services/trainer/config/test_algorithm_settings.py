@@ -79,7 +79,7 @@ def test_a_preset_fills_its_keys_and_each_can_be_overridden():
         ({"name": "gspo", "clip_low": 0.2, "clip_high": 0.28}, "would never clip"),
         ({"name": "gspo_token", "clip_high": 0.2}, "0.0003 and 0.0004"),
         ({"correction": {"preset": "token_tis"}}, "correct the same gap twice"),
-        ({"kl_in": "reward", "kl_coef": 0.1}, "takes one reward a rollout"),
+        ({"name": "remax", "kl_in": "reward", "kl_coef": 0.1}, "set kl_in = 'loss', or advantage to one of group, "),
         ({"policy_loss": "gspo"}, "would never clip"),
         (
             {"kl_in": "reward", "kl_coef": 0.1, "name": "reinforce_pp", "kl_unbiased": True},

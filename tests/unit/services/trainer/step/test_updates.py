@@ -314,6 +314,11 @@ def test_the_kl_in_the_reward_lowers_the_advantage_of_tokens_that_left_the_refer
     to_go = apart.flip(0).cumsum(0).flip(0)
     assert outcome.advantages[0] == pytest.approx(without.advantages[0] - 0.5 * float(to_go.mean()), rel=1e-6)
     assert outcome.shaping["kl"][0] == pytest.approx(-0.5 * float(apart.sum()), rel=1e-6)
+    # GRPO takes the same sums off whole rewards, before the baseline.
+    _, outcome = run(how(kl_in="reward", kl_estimator="k1", kl_coef=0.5, normalize_std=False), frozen=reference())
+    left = np.array([score.value for score in GROUPS[0].scores]) + outcome.shaping["kl"][: len(GROUPS[0].scores)]
+    assert outcome.shaping["kl"][0] == pytest.approx(-0.5 * float(apart.sum()), rel=1e-6)
+    assert outcome.advantages[: len(left)] == pytest.approx(left - left.mean(), rel=1e-6)
 
 
 def test_the_critic_learns_the_return_and_the_policy_is_left_alone_while_it_is_pretrained():
