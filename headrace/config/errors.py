@@ -105,7 +105,7 @@ class _Explainer:
     def _elsewhere(self, key: str) -> str:
         """The tables that have this very key; empty if none has."""
         found = [name.rpartition(".")[0] for name in self._names() if name.endswith(f".{key}")]
-        return f"it belongs in {one_of([f'[{table}]' for table in found[:_MOST]])}" if found else ""
+        return f"a key of that name is in {one_of([f'[{table}]' for table in found[:_MOST]])}" if found else ""
 
     def _names(self) -> list[str]:
         return [name for name in setting_names(self._model, lists=True) if "." in name]

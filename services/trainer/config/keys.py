@@ -111,6 +111,8 @@ class CriticTable(Table):
 
     Of a critic of one output: quantiles have no clip.
     """
+    huber_bound: float = Field(0.0, ge=0)
+    """Error beyond which the loss is linear (Huber), in units of the return; 0 = squares. Quantiles: 0 = 1."""
     epochs: int = Field(1, ge=1)
     """Passes over a batch; `algorithm.minibatches` sets the optimizer steps of each."""
     pretrain_steps: int = Field(0, ge=0)

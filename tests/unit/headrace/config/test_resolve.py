@@ -111,7 +111,7 @@ def test_an_unknown_key_is_refused_with_line_and_nearest_key(tmp_path: Path) -> 
         ('[run]\nmax_steps = "5"\n', 'run.toml:4: [run] max_steps = "5": input should be a valid integer: write it w'),
         (
             "[run]\nlearning_rate = 1\n",
-            'run.toml:4: [run] unknown key "learning_rate"; it belongs in [critic], [discriminator] or [trainer]',
+            'run.toml:4: [run] unknown key "learning_rate"; a key of that name is in [critic], [discriminator]',
         ),
         (
             "[run]\nmax_token = 1\n",
