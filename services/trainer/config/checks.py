@@ -47,6 +47,8 @@ def _reference(table: AlgorithmKeys) -> str | None:
         )
     if table.reference_reset_every and not table.needs_reference:
         return "reference_reset_every needs a reference: set kl_coef above 0"
+    if table.reference_mix < 1 and not table.reference_reset_every:
+        return "reference_mix is how far reference_reset_every moves the reference: set that, 1 for every step"
     return None
 
 

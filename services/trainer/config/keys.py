@@ -53,6 +53,11 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     """
     reference_reset_every: int = Field(0, ge=0)
     """Steps after which the current policy becomes the frozen reference; 0 = never."""
+    reference_mix: float = Field(1.0, gt=0, le=1)
+    """How far the reference then moves to the policy; below 1, after every step, it is an exponential mean of policies.
+
+    TR-DPO's alpha (arXiv 2404.09656; TRL's `ref_model_mixup_alpha`).
+    """
     positive_nll_coef: float = Field(0.0, ge=0)
     """Weight of the likelihood of rollouts with a reward above 0 (VAPO: 0.1)."""
     ptx_coef: float = Field(0.0, ge=0)

@@ -90,6 +90,7 @@ def test_a_preset_fills_its_keys_and_each_can_be_overridden():
         ({"ratio_cap": 1.1}, "above 1 \\+ clip_high"),
         ({"anchor": "proximal", "correction": {"preset": "icepop", "cap": 0.3}}, "floor = 0.5 is above cap"),
         ({"correction": {"reject": "k3", "reject_low": 3.0, "reject_high": 1.0}}, "every rollout would be"),
+        ({"reference_mix": 0.1, "kl_coef": 0.1}, "set that, 1 for every step"),
         ({"reference_reset_every": 3}, "needs a reference"),
         ({"advantage": "online_dpo", "policy_loss": "policy_gradient"}, "needs the policy's own logprobs"),
         ({"name": "online_dpo", "whiten": True}, "not whitened"),
