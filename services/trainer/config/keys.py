@@ -29,7 +29,7 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     entropy_coef: float = Field(0.0, ge=0)
     """Weight of the entropy bonus; with a target, the initial weight."""
     entropy_target: float = Field(0.0, ge=0)
-    """Target in nats: the coefficient rises while the batch's mean entropy is below it, and falls above; 0 = fixed."""
+    """Target in nats a token: the coefficient rises while the mean entropy is below it, and falls above; 0 = fixed."""
     entropy_step: float = Field(0.005, gt=0)
     """Change of the coefficient a step, with a target."""
     entropy_max: float = Field(0.1, gt=0)
@@ -41,7 +41,7 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     kl_in: Literal["loss", "reward"] = "loss"
     """Add the KL to the loss with a gradient, or subtract it from rewards before advantages are computed."""
     kl_target: float = Field(0.0, ge=0)
-    """Target in nats, to which `kl_coef` is adapted (arXiv 1909.08593); 0 = fixed."""
+    """Target of the metric `kl`, in nats a token, to which `kl_coef` is adapted (arXiv 1909.08593); 0 = fixed."""
     kl_horizon: int = Field(10_000, ge=1)
     """Rollouts over which `kl_coef` is adapted."""
     kl_unbiased: bool = False
