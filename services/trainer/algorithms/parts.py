@@ -74,9 +74,12 @@ class ClipRange(PartOptions):
     """The range of a ratio."""
 
     clip_low: float = Field(0.2, gt=0, le=1)
-    """The ratio's floor is `1 - clip_low`."""
+    """The ratio's floor is `1 - clip_low`; for `gmpo` the log-ratio's is `-clip_low`."""
     clip_high: float = Field(0.2, gt=0)
-    """The ratio's ceiling is `1 + clip_high`; a value above `clip_low` (DAPO: 0.28) preserves exploration."""
+    """The ratio's ceiling is `1 + clip_high`; a value above `clip_low` (DAPO: 0.28) preserves exploration.
+
+    For `gmpo` it is the log-ratio's ceiling.
+    """
 
 
 class PpoClip(ClipRange):
@@ -117,14 +120,14 @@ class SoftGate(PartOptions):
 
 
 class ProbabilityBounds(PartOptions):
-    """The trust region of DPPO."""
+    """The trust region of DPPO and of prime-rl's IPO."""
 
     bound_low: float = Field(0.2, gt=0, le=1)
-    """For `dppo`: how far a probability may fall before its token is left out."""
+    """For `dppo` and `ipo_mask`: how far a probability may fall before its token is left out."""
     bound_high: float = Field(0.2, gt=0, le=1)
-    """For `dppo`: how far a probability may rise before its token is left out."""
+    """For `dppo` and `ipo_mask`: how far a probability may rise before its token is left out."""
     divergence_coef: float = Field(1e-3, ge=0)
-    """For `dppo`: weight of the squared log-ratio."""
+    """For `dppo` and `ipo_mask`: weight of the squared log-ratio."""
 
 
 class EveryOption(
@@ -206,8 +209,10 @@ POLICY_LOSSES = {
         Part("sapo", SoftGate, "losses.token:sapo"),
         Part("cispo", ClipRange, "losses.token:cispo"),
         Part("dppo", ProbabilityBounds, "losses.token:dppo"),
+        Part("ipo_mask", ProbabilityBounds, "losses.token:ipo_mask"),
         Part("gspo", ClipRange, "losses.sequence:gspo"),
         Part("gspo_token", ClipRange, "losses.sequence:gspo_token"),
+        Part("gmpo", ClipRange, "losses.sequence:gmpo"),
     )
 }
 
