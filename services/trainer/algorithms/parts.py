@@ -22,13 +22,28 @@ class PartOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class Normalization(PartOptions):
+class Divisor(PartOptions):
+    """What is added to a divisor."""
+
+    std_eps: float = Field(1e-6, gt=0)
+    """Added to a standard deviation that advantages are divided by."""
+
+
+class Normalization(Divisor):
     """The scale of a group's advantages."""
 
     normalize_std: bool = True
     """For `group` and `group_process`: divide by the group's standard deviation (off: Dr. GRPO)."""
-    std_eps: float = Field(1e-6, gt=0)
-    """Added to that standard deviation."""
+    batch_std: bool = False
+    """With `normalize_std`: the standard deviation of the whole batch (TRL's `scale_rewards = "batch"`)."""
+
+    @model_validator(mode="after")
+    def _has_a_divisor(self) -> "Normalization":
+        if self.batch_std and not self.normalize_std:
+            raise ValueError(
+                "batch_std selects what normalize_std divides by: set normalize_std = true, or leave it out"
+            )
+        return self
 
 
 class PreferenceStrength(PartOptions):
@@ -189,6 +204,7 @@ ADVANTAGES = {
     for part in (
         Part("group", Normalization, "advantages.baselines:group", _GROUP, penalties=True),
         Part("group_process", Normalization, "advantages.baselines:group_process", _GROUP, penalties=True),
+        Part("gdpo", Divisor, "advantages.baselines:gdpo", _GROUP),
         Part("mean_baseline", PartOptions, "advantages.baselines:mean_baseline", _GROUP, penalties=True),
         Part("rloo", PartOptions, "advantages.baselines:rloo", _GROUP, penalties=True),
         Part("opo", PartOptions, "advantages.baselines:opo", _GROUP, penalties=True),

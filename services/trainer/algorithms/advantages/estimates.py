@@ -3,8 +3,8 @@
 Where tokens are scored beside the rollout (process rewards), estimators that discount rewards along the tokens
 (`return`, `gae`, `k_step`, `monte_carlo`) get them as rewards at their tokens. To those that compare whole rollouts
 (`group`, `mean_baseline`, `rloo`, `opo`, `remax`, `online_dpo`) a rollout's reward is its own plus the sum of them.
-`group_process` compares the steps of a group's rollouts: a token without a score is not a step there; for
-all others it earned 0.
+To `gdpo` that sum is a component. `group_process` compares the steps of a group's rollouts: a token without a score is
+not a step there; for all others it earned 0.
 """
 
 from collections.abc import Callable, Sequence

@@ -28,6 +28,9 @@ NAMES = [
     "remax",
     "opo",
     "dppo",
+    "ipo_mask",
+    "gmpo",
+    "gdpo",
 ]
 
 
@@ -90,6 +93,7 @@ def test_a_preset_fills_its_keys_and_each_can_be_overridden():
         ({"ratio_cap": 1.1}, "above 1 \\+ clip_high"),
         ({"anchor": "proximal", "correction": {"preset": "icepop", "cap": 0.3}}, "floor = 0.5 is above cap"),
         ({"correction": {"reject": "k3", "reject_low": 3.0, "reject_high": 1.0}}, "every rollout would be"),
+        ({"name": "dr_grpo", "batch_std": True}, "set normalize_std = true"),
         ({"reference_mix": 0.1, "kl_coef": 0.1}, "set that, 1 for every step"),
         ({"reference_reset_every": 3}, "needs a reference"),
         ({"advantage": "online_dpo", "policy_loss": "policy_gradient"}, "needs the policy's own logprobs"),
