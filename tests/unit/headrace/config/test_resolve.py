@@ -38,6 +38,11 @@ def test_arguments_win_over_the_environment_over_the_file_over_defaults(tmp_path
     assert (found.max_steps, found.threads, found.seed, found.max_staleness) == (3, 2, 1, 1)
 
 
+def test_an_error_of_a_table_is_placed_at_the_argument_that_it_names(tmp_path: Path) -> None:
+    given = ["--algorithm.name", "remax", "--algorithm.kl-coef", "0.1", "--algorithm.kl-in", "reward"]
+    assert message(tmp_path, GOOD, *given).startswith("--algorithm.kl-in: [algorithm] remax: kl_in = 'reward' has no")
+
+
 @pytest.mark.parametrize(
     ("arguments", "get", "value"),
     [
