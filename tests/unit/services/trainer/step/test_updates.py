@@ -100,28 +100,6 @@ def test_every_algorithm_makes_a_finite_step_that_moves_the_policy(name):
     assert any(not torch.equal(before[key], weight) for key, weight in used.named_weights())
 
 
-def test_gdpo_reads_the_components_of_a_score_and_what_the_trainer_adds():
-    values = {"right": [1.0, 0.0, 0.0, 1.0], "brief": [7.0, 7.0, None, 1.0]}
-    weights = {"right": 1.0, "brief": 0.5, "shown": 0.0}
-    scores = []
-    for place, score in enumerate(GROUPS[0].scores):
-        components = {name: own[place] for name, own in values.items() if own[place] is not None}
-        total = sum(weights[name] * value for name, value in components.items())
-        scores.append(dataclasses.replace(score, value=total, components=components | {"shown": 9.0}, weights=weights))
-    group = dataclasses.replace(GROUPS[0], scores=tuple(scores))
-    _, outcome = run(how(name="gdpo", overlong_buffer=4), groups=[group])
-    columns = (
-        np.array(values["right"]),
-        np.array(values["brief"], float),
-        np.array(outcome.shaping["overlong_buffer"]),
-    )
-    summed = np.zeros(4)
-    for weight, own in zip((1.0, 0.5, 1.0), columns, strict=True):
-        summed += weight * np.nan_to_num((own - np.nanmean(own)) / (np.nanstd(own, ddof=1) + 1e-6))
-    assert np.ptp(columns[2]) > 0
-    assert outcome.advantages == pytest.approx((summed - summed.mean()) / (summed.std(ddof=1) + 1e-6), rel=1e-9)
-
-
 def with_greedy(scored, count=1):
     """The same group, the last rollout of it a greedy baseline."""
     sampling = dataclasses.replace(scored.group.prompt.sampling, greedy_last=count)
