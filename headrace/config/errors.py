@@ -82,7 +82,7 @@ class _Explainer:
         if detail["type"] in ("model_type", "dict_type"):
             message = "must be a table, not a single value"
         if len(path) < 2:
-            return f"{self._place(path)}: {_table(path)} {message}"
+            return f"{self._place(path, message)}: {_table(path)} {message}"
         value = detail["input"]
         if detail["type"] in ("int_type", "float_type") and _NUMBER.fullmatch(str(value)):
             message += ": write it without quotes"
@@ -96,7 +96,10 @@ class _Explainer:
             hint = self._elsewhere(key) or _maybe(f"[{name}]" for name in nearest(key, known))
             hint = hint or "the tables are " + ", ".join(f"[{name}]" for name in known)
             return f"{self._place(path)}: unknown table [{key}]; {hint}"
-        hint = self._elsewhere(key) or _maybe(f'"{name}"' for name in nearest(key, known))
+        hint = self._elsewhere(key)
+        if hint:
+            hint += f"; those here are {', '.join(known)}"
+        hint = hint or _maybe(f'"{name}"' for name in nearest(key, known))
         if not hint:
             others = _maybe(map(_in_table, nearest(key, self._names())))
             hint = " ".join(filter(None, (others, "the keys are " + ", ".join(known))))
@@ -105,19 +108,22 @@ class _Explainer:
     def _elsewhere(self, key: str) -> str:
         """The tables that have this very key; empty if none has."""
         found = [name.rpartition(".")[0] for name in self._names() if name.endswith(f".{key}")]
-        return f"it belongs in {one_of([f'[{table}]' for table in found[:_MOST]])}" if found else ""
+        return f"a key of that name is in {one_of([f'[{table}]' for table in found[:_MOST]])}" if found else ""
 
     def _names(self) -> list[str]:
         return [name for name in setting_names(self._model, lists=True) if "." in name]
 
-    def _place(self, path: KeyPath) -> str:
+    def _place(self, path: KeyPath, message: str = "") -> str:
+        """Where the value was given; of a table, that of its first key which the message names."""
         names = tuple(str(part) for part in path)
         given = [keys for keys in self._layer if keys == names[: len(keys)] or names == keys[: len(names)]]
         if not given:
             # A union's tag is in pydantic's path, but not in the file.
             given = [keys for keys in self._layer if names and keys[0] == names[0] and keys[-1] == names[-1]]
         if given:
-            setting = self._layer[max(given, key=len)]
+            found = {keys: re.search(rf"\b{re.escape(keys[-1])}\b", message) for keys in given}
+            named = {match.start(): keys for keys, match in found.items() if match}
+            setting = self._layer[named[min(named)] if named else max(given, key=len)]
             if not setting.origin.startswith(self._file + ":"):
                 return setting.origin
         line = line_of(self._lines, path) or (line_of(self._lines, given[0]) if given else 0)

@@ -34,6 +34,12 @@ def reward_problem(config: RunTables) -> str | None:
     """Checks the RL stage only: the other stages score nothing."""
     if config.run.stage != "rl":
         return None
+    kinds = {one.combination for one in (config.reward, *config.reward.tasks.values())} - {"weighted_sum", "mean"}
+    if config.algorithm.advantage == "gdpo" and kinds:
+        return (
+            f"advantage = 'gdpo' sums components by their weights, which combination = {min(kinds)!r} does not: set "
+            "combination = 'weighted_sum', or advantage = 'group'"
+        )
     return _discriminator(config)
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class Signals:
     """Logprobs under the reference."""
     trained: Bool[Tensor, " tokens"] | None = None
     """Whether the token is trained; the others count for rewards and returns only. None = all of scored rollouts."""
+    components: Mapping[str, Float[Tensor, " rollouts"]] = field(default_factory=dict)
+    """float64: the value of each component of the rewards that counts, without a KL; NaN: it abstained."""
+    component_weights: Mapping[str, Float[Tensor, " rollouts"]] = field(default_factory=dict)
+    """float64: their weights; the weighted sum of the values is the reward, token scores included."""
     columns: tuple[Mapping[str, Any], ...] = ()
     """[groups] The other columns of each prompt's row in the data, such as a difficulty: JSON values.
 

@@ -37,7 +37,7 @@ class Composition(PartOptions):
     needs: tuple[OwnNeed, ...] = ()
     """For your own `advantage`: the inputs that it requires. The run provides them or is refused.
 
-    `token_rewards`: it takes rewards at their tokens, so `kl_in = "reward"` may subtract a KL from them.
+    `token_rewards`: it takes rewards at their tokens, or `penalties` off its own, as `kl_in = "reward"` asks.
     """
     whiten: bool = False
     """Scale advantages to mean 0 and variance 1 over the trained tokens of the batch."""
@@ -67,7 +67,7 @@ class Composition(PartOptions):
         for name in self.needs:
             if name != "token_rewards":
                 needs |= Need[name.upper()]
-        return Part(self.advantage, PartOptions, self.advantage, needs, token_rewards="token_rewards" in self.needs)
+        return Part(self.advantage, PartOptions, self.advantage, needs, penalties="token_rewards" in self.needs)
 
     @property
     def own_functions(self) -> tuple[str, ...]:

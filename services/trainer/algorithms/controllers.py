@@ -6,8 +6,9 @@ import math
 def adapted_kl_coef(coef: float, *, kl: float, target: float, horizon: float, rollouts: int) -> float:
     """The KL coefficient after a step of `rollouts` rollouts whose mean KL was `kl`.
 
-    coef (1 + clip(kl / target - 1, -0.2, 0.2) rollouts / horizon): Ziegler et al. (arXiv 1909.08593); target and kl
-    in nats, horizon in rollouts (verl and OpenRLHF: 10,000). A KL that is not finite changes nothing.
+    coef (1 + clip(kl / target - 1, -0.2, 0.2) rollouts / horizon): Ziegler et al. (arXiv 1909.08593); horizon in
+    rollouts (verl and OpenRLHF: 10,000). target and kl in nats a token, as in verl; the paper's 6 is of whole answers.
+    A KL that is not finite changes nothing.
     """
     if not math.isfinite(kl):
         return coef
@@ -18,7 +19,8 @@ def adapted_kl_coef(coef: float, *, kl: float, target: float, horizon: float, ro
 def adapted_entropy_coef(coef: float, *, entropy: float, target: float, step: float, high: float) -> float:
     """The entropy coefficient after a step of mean entropy `entropy`: up by `step` at or below `target`, else down.
 
-    TRL's rule (step 0.005), kept within 0 and `high`. Nats. An entropy that is not finite changes nothing.
+    Kept within 0 and `high`; nats a token. TRL steps alike (0.005), but after a step above `target` it leaves the bonus
+    out. An entropy that is not finite changes nothing.
     """
     if not math.isfinite(entropy):
         return coef

@@ -99,6 +99,8 @@ def made_signals(needs: Need, shape: BatchShape, *, penalties: bool) -> Signals:
         values=numbers() if Need.CRITIC in needs else None,
         old=numbers() if Need.OLD_LOGPROBS in needs else None,
         reference=numbers() if Need.REFERENCE in needs else None,
+        components={"made": rewards},
+        component_weights={"made": torch.ones_like(rewards)},
         columns=({},) * shape.groups,
     )
 

@@ -22,13 +22,28 @@ class PartOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class Normalization(PartOptions):
+class Divisor(PartOptions):
+    """What is added to a divisor."""
+
+    std_eps: float = Field(1e-6, gt=0)
+    """Added to a standard deviation that advantages are divided by."""
+
+
+class Normalization(Divisor):
     """The scale of a group's advantages."""
 
     normalize_std: bool = True
     """For `group` and `group_process`: divide by the group's standard deviation (off: Dr. GRPO)."""
-    std_eps: float = Field(1e-6, gt=0)
-    """Added to that standard deviation."""
+    batch_std: bool = False
+    """With `normalize_std`: the standard deviation of the whole batch (TRL's `scale_rewards = "batch"`)."""
+
+    @model_validator(mode="after")
+    def _has_a_divisor(self) -> "Normalization":
+        if self.batch_std and not self.normalize_std:
+            raise ValueError(
+                "batch_std selects what normalize_std divides by: set normalize_std = true, or leave it out"
+            )
+        return self
 
 
 class PreferenceStrength(PartOptions):
@@ -74,9 +89,12 @@ class ClipRange(PartOptions):
     """The range of a ratio."""
 
     clip_low: float = Field(0.2, gt=0, le=1)
-    """The ratio's floor is `1 - clip_low`."""
+    """The ratio's floor is `1 - clip_low`; for `gmpo` the log-ratio's is `-clip_low`."""
     clip_high: float = Field(0.2, gt=0)
-    """The ratio's ceiling is `1 + clip_high`; a value above `clip_low` (DAPO: 0.28) preserves exploration."""
+    """The ratio's ceiling is `1 + clip_high`; a value above `clip_low` (DAPO: 0.28) preserves exploration.
+
+    For `gmpo` it is the log-ratio's ceiling.
+    """
 
 
 class PpoClip(ClipRange):
@@ -117,14 +135,14 @@ class SoftGate(PartOptions):
 
 
 class ProbabilityBounds(PartOptions):
-    """The trust region of DPPO."""
+    """The trust region of DPPO and of prime-rl's IPO."""
 
     bound_low: float = Field(0.2, gt=0, le=1)
-    """For `dppo`: how far a probability may fall before its token is left out."""
+    """For `dppo` and `ipo_mask`: how far a probability may fall before its token is left out."""
     bound_high: float = Field(0.2, gt=0, le=1)
-    """For `dppo`: how far a probability may rise before its token is left out."""
+    """For `dppo` and `ipo_mask`: how far a probability may rise before its token is left out."""
     divergence_coef: float = Field(1e-3, ge=0)
-    """For `dppo`: weight of the squared log-ratio."""
+    """For `dppo` and `ipo_mask`: weight of the squared log-ratio."""
 
 
 class EveryOption(
@@ -158,8 +176,8 @@ class Part:
     function: str
     """`module:function`, the module below this package. Its docstring is a row of docs/algorithms.md."""
     needs: Need = Need.NOTHING
-    token_rewards: bool = False
-    """Whether an estimator takes rewards at their tokens, so that a KL may be subtracted from them."""
+    penalties: bool = False
+    """Whether an estimator takes `Signals.penalties` off rewards: `kl_in = "reward"` needs one that does."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -184,17 +202,18 @@ _PAIRS = Need.GROUP | Need.REFERENCE | Need.OLD_LOGPROBS
 ADVANTAGES = {
     part.name: part
     for part in (
-        Part("group", Normalization, "advantages.baselines:group", _GROUP),
-        Part("group_process", Normalization, "advantages.baselines:group_process", _GROUP),
-        Part("mean_baseline", PartOptions, "advantages.baselines:mean_baseline", _GROUP),
-        Part("rloo", PartOptions, "advantages.baselines:rloo", _GROUP),
-        Part("opo", PartOptions, "advantages.baselines:opo", _GROUP),
+        Part("group", Normalization, "advantages.baselines:group", _GROUP, penalties=True),
+        Part("group_process", Normalization, "advantages.baselines:group_process", _GROUP, penalties=True),
+        Part("gdpo", Divisor, "advantages.baselines:gdpo", _GROUP),
+        Part("mean_baseline", PartOptions, "advantages.baselines:mean_baseline", _GROUP, penalties=True),
+        Part("rloo", PartOptions, "advantages.baselines:rloo", _GROUP, penalties=True),
+        Part("opo", PartOptions, "advantages.baselines:opo", _GROUP, penalties=True),
         Part("remax", PartOptions, "advantages.baselines:remax", Need.GREEDY),
         Part("online_dpo", PreferenceStrength, "advantages.baselines:online_dpo", _PAIRS),
-        Part("return", Discount, "advantages.returns:discounted", token_rewards=True),
-        Part("gae", GaeOptions, "advantages.returns:gae", _CRITIC, token_rewards=True),
-        Part("k_step", KSteps, "advantages.returns:k_step", _CRITIC, token_rewards=True),
-        Part("monte_carlo", Discount, "advantages.returns:monte_carlo", _CRITIC, token_rewards=True),
+        Part("return", Discount, "advantages.returns:discounted", penalties=True),
+        Part("gae", GaeOptions, "advantages.returns:gae", _CRITIC, penalties=True),
+        Part("k_step", KSteps, "advantages.returns:k_step", _CRITIC, penalties=True),
+        Part("monte_carlo", Discount, "advantages.returns:monte_carlo", _CRITIC, penalties=True),
     )
 }
 POLICY_LOSSES = {
@@ -206,8 +225,10 @@ POLICY_LOSSES = {
         Part("sapo", SoftGate, "losses.token:sapo"),
         Part("cispo", ClipRange, "losses.token:cispo"),
         Part("dppo", ProbabilityBounds, "losses.token:dppo"),
+        Part("ipo_mask", ProbabilityBounds, "losses.token:ipo_mask"),
         Part("gspo", ClipRange, "losses.sequence:gspo"),
         Part("gspo_token", ClipRange, "losses.sequence:gspo_token"),
+        Part("gmpo", ClipRange, "losses.sequence:gmpo"),
     )
 }
 

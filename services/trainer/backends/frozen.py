@@ -33,14 +33,15 @@ class Frozen:
         """Yields this rank's rows of each weight."""
         return own_rows(((name, weight.detach()) for name, weight in self.module.named_weights()), rank)
 
-    def load(self, weights: Mapping[str, Tensor]) -> None:
+    def load(self, weights: Mapping[str, Tensor], *, share: float = 1.0) -> None:
         """Sets the weights to whole tensors, given on every rank by the names of `module.named_weights`.
 
+        A `share` below 1 moves them by that share of the way.
         Raises ValueError if the names or shapes are not the model's.
         """
         named = dict(self.module.named_weights())
         check_weights(named, weights)
-        set_weights(named, weights)
+        set_weights(named, weights, share=share)
 
 
 def make_frozen(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offload: bool = False) -> Frozen:

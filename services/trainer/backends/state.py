@@ -41,11 +41,15 @@ def check_weights(named: Mapping[str, Tensor], weights: Mapping[str, Tensor]) ->
         raise ValueError(f"the weights are not those of this model: {', '.join(odd[:3])}")
 
 
-def set_weights(named: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor]) -> None:
-    """Copies whole tensors into the model; into a sharded one, each rank its own part."""
+def set_weights(named: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor], *, share: float = 1.0) -> None:
+    """Copies whole tensors into the model; into a sharded one, each rank its own part.
+
+    `share` below 1 moves the model only so far to them: (1 - share) w + share w'.
+    """
     with torch.no_grad():
         for name, weight in named.items():
-            weight.copy_(shard_like(weights[name].to(weight.dtype), weight))
+            part = shard_like(weights[name].to(weight.dtype), weight)
+            weight.copy_(part if share == 1 else weight * (1 - share) + part * share)
 
 
 def shard_like(whole: Tensor, example: Tensor) -> Tensor:

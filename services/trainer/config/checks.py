@@ -47,17 +47,20 @@ def _reference(table: AlgorithmKeys) -> str | None:
         )
     if table.reference_reset_every and not table.needs_reference:
         return "reference_reset_every needs a reference: set kl_coef above 0"
+    if table.reference_mix < 1 and not table.reference_reset_every:
+        return "reference_mix is how far reference_reset_every moves the reference: set that, 1 for every step"
     return None
 
 
 def _kl(table: AlgorithmKeys) -> str | None:
     if not table.kl_coef:
         return None
-    if table.kl_in == "reward" and not table.estimator.token_rewards:
-        others = ", ".join(name for name, part in ADVANTAGES.items() if part.token_rewards)
+    if table.kl_in == "reward" and not table.estimator.penalties:
+        others = ", ".join(name for name, part in ADVANTAGES.items() if part.penalties)
+        declare = ", or needs = ['token_rewards'] if it subtracts signals.penalties" if is_own(table.advantage) else ""
         return (
-            f"kl_in = 'reward' needs rewards on tokens, but advantage = {table.advantage!r} takes one reward a "
-            f"rollout: set kl_in = 'loss', or an advantage of {others}"
+            f"kl_in = 'reward' has no effect on advantage = {table.advantage!r}, which takes no KL off its rewards: "
+            f"set kl_in = 'loss', or advantage to one of {others}{declare}"
         )
     if table.kl_in == "reward" and table.kl_unbiased:
         return "kl_unbiased is of kl_in = 'loss': a KL in the reward has no gradient to be unbiased"

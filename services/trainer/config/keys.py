@@ -29,7 +29,7 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     entropy_coef: float = Field(0.0, ge=0)
     """Weight of the entropy bonus; with a target, the initial weight."""
     entropy_target: float = Field(0.0, ge=0)
-    """Target in nats: the coefficient rises while the batch's mean entropy is below it, and falls above; 0 = fixed."""
+    """Target in nats a token: the coefficient rises while the mean entropy is below it, and falls above; 0 = fixed."""
     entropy_step: float = Field(0.005, gt=0)
     """Change of the coefficient a step, with a target."""
     entropy_max: float = Field(0.1, gt=0)
@@ -39,9 +39,9 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     kl_estimator: KlEstimator = "k3"
     """Estimator per token; those with a plus have their own value and the unbiased gradient of k2."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Add the KL to the loss with a gradient, or subtract it from each token's reward."""
+    """Add the KL to the loss with a gradient, or subtract it from rewards before advantages are computed."""
     kl_target: float = Field(0.0, ge=0)
-    """Target in nats, to which `kl_coef` is adapted (arXiv 1909.08593); 0 = fixed."""
+    """Target of the metric `kl`, in nats a token, to which `kl_coef` is adapted (arXiv 1909.08593); 0 = fixed."""
     kl_horizon: int = Field(10_000, ge=1)
     """Rollouts over which `kl_coef` is adapted."""
     kl_unbiased: bool = False
@@ -53,6 +53,11 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     """
     reference_reset_every: int = Field(0, ge=0)
     """Steps after which the current policy becomes the frozen reference; 0 = never."""
+    reference_mix: float = Field(1.0, gt=0, le=1)
+    """How far the reference then moves to the policy; below 1, after every step, it is an exponential mean of policies.
+
+    TR-DPO's alpha (arXiv 2404.09656; TRL's `ref_model_mixup_alpha`).
+    """
     positive_nll_coef: float = Field(0.0, ge=0)
     """Weight of the likelihood of rollouts with a reward above 0 (VAPO: 0.1)."""
     ptx_coef: float = Field(0.0, ge=0)
@@ -111,6 +116,8 @@ class CriticTable(Table):
 
     Of a critic of one output: quantiles have no clip.
     """
+    huber_bound: float = Field(0.0, ge=0)
+    """Error beyond which the loss is linear (Huber), in units of the return; 0 = squares. Quantiles: 0 = 1."""
     epochs: int = Field(1, ge=1)
     """Passes over a batch; `algorithm.minibatches` sets the optimizer steps of each."""
     pretrain_steps: int = Field(0, ge=0)

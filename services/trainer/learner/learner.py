@@ -116,13 +116,14 @@ class Learner:
         if self._discriminator is not None and examples is not None:
             with phases("discriminator"):
                 outcome.metrics.update(self._discriminator.train(step, examples))
-        every = self._settings.algorithm.reference_reset_every
+        table = self._settings.algorithm
+        every = table.reference_reset_every
         if self._frozen is not None and every and step % every == 0:
             with phases("reference"):
                 self._copy.settle()
-                self._frozen.load(dict(self.policy.whole_weights()))
+                self._frozen.load(dict(self.policy.whole_weights()), share=table.reference_mix)
             self._reference_moved = True
-            log.info("reference_reset", step=step)
+            log.info("reference_reset", step=step, share=table.reference_mix)
         return outcome
 
     def join_hold(self, canary: Callable[[Backend], object]) -> None:

@@ -20,7 +20,7 @@ from headrace.services.trainer.durability.staleness import (
     trained_lags,
 )
 from headrace.wire.contracts import Rollout, Score, ScoredGroup, Segment
-from headrace.wire.telemetry.reward_components import RewardRow, batch_numbers, components_of, token_total
+from headrace.wire.telemetry.reward_components import Components, RewardRow, batch_numbers, components_of, token_total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,8 @@ class StepBatch:
     """Sampled tokens of that rollout."""
     columns: tuple[Mapping[str, Any], ...] = ()
     """[groups] The other columns of each prompt's row in the data."""
+    components: tuple[Components, ...] = ()
+    """[rollouts] What each reward was made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
         baselines=torch.tensor([value for value, _ in greedy], dtype=torch.float64) if has_baselines else None,
         baseline_lengths=torch.tensor([length for _, length in greedy]) if has_baselines else None,
         columns=tuple(scored.group.prompt.columns for scored in groups),
+        components=tuple(components_of(score) for own in members for _, score in own),
     )
 
 

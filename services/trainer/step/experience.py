@@ -3,6 +3,7 @@
 Flat arrays over the batch's trained tokens, rollout after rollout, on the CPU; every rank has all of them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from headrace.services.trainer.durability.staleness import UNBOUNDED
 from headrace.services.trainer.step.batch import MicroBatch, StepBatch, step_scores
 from headrace.services.trainer.step.forward import score_tokens, starts_of, sweep
 from headrace.services.trainer.step.inputs import StepConfig, StepContext
-from headrace.wire.telemetry.reward_components import KL, OVERLONG
+from headrace.wire.telemetry.reward_components import ADDED, KL, OVERLONG, Component
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | Non
     # The soft punishment of overlong rollouts counts all tokens that the policy sampled.
     overlong, penalties = _overlong(batch, config, lengths), _penalties(context, old, reference, fresh)
     rewards = torch.cat(batch.rewards) + overlong
+    added = {OVERLONG: overlong} if config.table.overlong_buffer else {}
     truncated = torch.tensor([rollout.truncated for rollout in batch.rollouts])
     kept = _kept(config, rewards.isfinite(), truncated, lengths, lag) & fresh
     signals = Signals(
@@ -94,6 +96,8 @@ def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | Non
         old=old,
         reference=reference,
         trained=kept,
+        components=_of_components(batch, added, lambda one: one.value),
+        component_weights=_of_components(batch, added, lambda one: one.weight),
         columns=batch.columns,
     )
     estimate = config.algorithm.estimate(signals)
@@ -109,8 +113,7 @@ def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | Non
         fresh=fresh,
         lag=lag,
         rewards=rewards,
-        shaping=({OVERLONG: overlong} if config.table.overlong_buffer else {})
-        | ({} if penalties is None else {KL: -segment_sum(penalties, lengths)}),
+        shaping=added | ({} if penalties is None else {KL: -segment_sum(penalties, lengths)}),
         advantages=advantages,
         old=old,
         reference=reference,
@@ -153,6 +156,23 @@ def _penalties(context: StepContext, old: Tensor | None, reference: Tensor | Non
         flat = _flat(context.batch, lambda rollout: rollout.behaviour_logprobs, np.float32)
         old = torch.from_numpy(flat).double()
     return (coef * kl_per_token(old, reference, estimator=table.kl_estimator)).where(fresh, 0.0)
+
+
+def _of_components(
+    batch: StepBatch, added: Mapping[str, Tensor], of: Callable[[Component], float | None]
+) -> dict[str, Tensor]:
+    """[rollouts] each: a number of every component that counts, of the rewards and of what is `added` to them."""
+    rows = [
+        {**row, **{name: Component(float(values[place]), 1.0) for name, values in added.items()}}
+        for place, row in enumerate(batch.components)
+    ]
+    found = {}
+    for name in sorted({name for row in rows for name, one in row.items() if one.weight}):
+        # A score without token scores, or a remainder, has 0 of them: a scorer that is missing abstained.
+        missing = Component(0.0 if name in ADDED else None, 1.0)
+        numbers = [of(row.get(name, missing)) for row in rows]
+        found[name] = torch.tensor([math.nan if one is None else one for one in numbers], dtype=torch.float64)
+    return found
 
 
 def _token_scores(batch: StepBatch) -> Tensor | None:

@@ -51,7 +51,8 @@ def critic_gradient(context: StepContext, experience: Experience, rows: Sequence
 
 
 def _per_token(values: Tensor, old: Tensor, returns: Tensor, config: StepConfig) -> Tensor:
-    old, returns = old.to(values), returns.to(values)
+    old, returns, table = old.to(values), returns.to(values), config.critic
     if values.shape[1] > 1:
-        return quantile_loss(values, returns, kappa=_KAPPA)
-    return value_loss(quantile_mean(values), quantile_mean(old), returns, clip=config.critic.value_clip)
+        return quantile_loss(values, returns, kappa=table.huber_bound or _KAPPA)
+    means = quantile_mean(values), quantile_mean(old)
+    return value_loss(*means, returns, clip=table.value_clip, bound=table.huber_bound)

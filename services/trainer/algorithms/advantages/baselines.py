@@ -7,22 +7,28 @@ of each docstring, and its `Note:`, are the part's row in docs/algorithms.md.
 import torch
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.advantages.estimates import among_scored, by_group, whole_rewards
+from headrace.services.trainer.algorithms.advantages.estimates import (
+    OfScored,
+    among_scored,
+    by_group,
+    outcomes,
+    whole_rewards,
+)
 from headrace.services.trainer.algorithms.advantages.returns import discounted_returns
 from headrace.services.trainer.algorithms.algorithm import Estimate, Signals
-from headrace.services.trainer.algorithms.parts import Normalization, PartOptions, PreferenceStrength
+from headrace.services.trainer.algorithms.parts import Divisor, Normalization, PartOptions, PreferenceStrength
 from headrace.services.trainer.algorithms.segments import segment_sum
 
 
 def group(signals: Signals, options: Normalization) -> Estimate:
-    """`(R - mean_G) / (std_G + std_eps)`; `normalize_std = false` leaves the std out (Dr. GRPO)
+    """`(R - mean_G) / (std_G + std_eps)`; `normalize_std = false`: no std (Dr. GRPO); `batch_std`: the batch's
 
     Note: the std is unbiased (verl, OpenRLHF); a group with fewer than two scored rollouts has 0, verl gives its raw
     reward
 
     GRPO (arXiv 2402.03300, equation 3); without the std it is Dr. GRPO's (arXiv 2503.20783).
     """
-    return by_group(signals, lambda rewards, _: _relative(rewards, options))
+    return by_group(signals, _relative(whole_rewards(signals), options))
 
 
 def group_process(signals: Signals, options: Normalization) -> Estimate:
@@ -30,16 +36,31 @@ def group_process(signals: Signals, options: Normalization) -> Estimate:
 
     Note: DeepSeekMath's process supervision (arXiv 2402.03300, 4.1.3); a step is a token that has a score, see above
     """
-
-    def relative(rewards: Tensor, _: Tensor) -> Tensor:
-        return _relative(rewards, options)
-
-    outcome = among_scored(signals.rewards, signals.group_sizes, relative).repeat_interleave(signals.lengths)
+    rewards = outcomes(signals)
+    outcome = among_scored(rewards, signals.group_sizes, _relative(rewards, options)).repeat_interleave(signals.lengths)
     if signals.token_scores is None:
         return Estimate(advantages=outcome)
     tokens = [int(own.sum()) for own in torch.split(signals.lengths, list(signals.group_sizes))]
-    steps = among_scored(signals.token_scores, tokens, relative)
+    steps = among_scored(signals.token_scores, tokens, _relative(signals.token_scores, options))
     return Estimate(advantages=outcome + discounted_returns(steps, signals.lengths, gamma=1.0))
+
+
+def gdpo(signals: Signals, options: Divisor) -> Estimate:
+    """`sum_n w_n (R_n - mean_G) / (std_G + std_eps)` of the reward's components, then whitened over the batch
+
+    Note: TRL's `multi_objective_aggregation = "normalize_then_sum"`; where a component abstained it adds 0, and the
+    others of the group are normalized without it
+
+    GDPO, arXiv 2601.05242. Token scores (`turns`) and the overlong penalty are components of weight 1.
+    """
+    summed = torch.zeros_like(signals.rewards)
+    for name, values in signals.components.items():
+        relative = among_scored(values, signals.group_sizes, _relative(values, Normalization(std_eps=options.std_eps)))
+        summed = summed + signals.component_weights[name] * relative
+    # Whitened over rollouts, as the paper has it: `whiten` is over tokens.
+    whole = summed.where(signals.rewards.isfinite(), torch.nan)
+    each = among_scored(whole, [len(whole)], _relative(whole, Normalization(std_eps=options.std_eps)))
+    return Estimate(advantages=each.repeat_interleave(signals.lengths))
 
 
 def mean_baseline(signals: Signals, _options: PartOptions) -> Estimate:
@@ -111,6 +132,14 @@ def online_dpo(signals: Signals, options: PreferenceStrength) -> Estimate:
     return by_group(signals, of_group)
 
 
-def _relative(rewards: Tensor, options: Normalization) -> Tensor:
-    centered = rewards - rewards.mean()
-    return centered / (rewards.std(correction=1) + options.std_eps) if options.normalize_std else centered
+def _relative(batch: Tensor, options: Normalization) -> OfScored:
+    """How far a value is from its group's mean, as a multiple of the std of the group, or of `batch` (NaN: none)."""
+
+    def of_group(own: Tensor, _: Tensor) -> Tensor:
+        centered = own - own.mean()
+        if not options.normalize_std:
+            return centered
+        spread = batch[~batch.isnan()] if options.batch_std else own
+        return centered / (spread.std(correction=1) + options.std_eps)
+
+    return of_group

@@ -3,8 +3,8 @@
 Where tokens are scored beside the rollout (process rewards), estimators that discount rewards along the tokens
 (`return`, `gae`, `k_step`, `monte_carlo`) get them as rewards at their tokens. To those that compare whole rollouts
 (`group`, `mean_baseline`, `rloo`, `opo`, `remax`, `online_dpo`) a rollout's reward is its own plus the sum of them.
-`group_process` compares the steps of a group's rollouts: a token without a score is not a step there; for
-all others it earned 0.
+To `gdpo` that sum is a component. `group_process` compares the steps of a group's rollouts: a token without a score is
+not a step there; for all others it earned 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,21 @@ OfScored = Callable[[Tensor, Tensor], Tensor]
 
 def whole_rewards(signals: Signals) -> Tensor:
     """float64 [rollouts]: what each rollout earned in all."""
+    rewards = outcomes(signals)
     if signals.token_scores is None:
+        return rewards
+    return rewards + segment_sum(signals.token_scores.nan_to_num(0.0), signals.lengths)
+
+
+def outcomes(signals: Signals) -> Tensor:
+    """float64 [rollouts]: the rewards without token scores, each less the sum of its tokens' penalties.
+
+    The KL then comes off before any baseline (TRL's RLOO, verl's `use_kl_in_reward`); the original GRPO has it in the
+    loss (arXiv 2402.03300, 4.1.1).
+    """
+    if signals.penalties is None:
         return signals.rewards
-    return signals.rewards + segment_sum(signals.token_scores.nan_to_num(0.0), signals.lengths)
+    return signals.rewards - segment_sum(signals.penalties.double(), signals.lengths)
 
 
 def by_group(signals: Signals, of_scored: OfScored) -> Estimate:

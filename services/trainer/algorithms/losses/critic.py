@@ -13,16 +13,27 @@ def value_loss(
     returns: Float[Tensor, " tokens"],
     *,
     clip: float,
+    bound: float = 0.0,
 ) -> Float[Tensor, " tokens"]:
-    """0.5 max((v - R)^2, (v_c - R)^2), v_c = v within +-`clip` of the value before the step; `clip` 0: 0.5 (v - R)^2.
+    """max(L(v - R), L(v_c - R)), v_c = v within +-`clip` of the value before the step; `clip` 0: L(v - R).
 
     PPO's clipped value loss. Clips in use: 0.5 (verl, OpenRLHF), 0.2 (TRL, slime, SkyRL), in units of the return.
+    L(u) = 0.5 u^2; with a `bound` above 0 it is Huber's (1964): `bound` (|u| - `bound` / 2) where |u| is above it.
     """
-    free = (values - returns.detach()).square()
+    free = _cost(values - returns.detach(), bound)
     if clip == 0:
-        return 0.5 * free
+        return free
     bounded = old_values.detach() + (values - old_values.detach()).clamp(-clip, clip)
-    return 0.5 * torch.maximum(free, (bounded - returns.detach()).square())
+    return torch.maximum(free, _cost(bounded - returns.detach(), bound))
+
+
+def _cost(error: Tensor, bound: float) -> Tensor:
+    """Half the square; beyond a `bound` above 0 linear, with the slope that it has there."""
+    squares = 0.5 * error.square()
+    if bound == 0:
+        return squares
+    size = error.abs()
+    return torch.where(size <= bound, squares, bound * (size - bound / 2))
 
 
 @jaxtyped(typechecker=beartype)
@@ -37,9 +48,7 @@ def quantile_loss(
     count = quantiles.shape[1]
     levels = (torch.arange(count, device=quantiles.device, dtype=quantiles.dtype) + 0.5) / count
     error = returns.detach()[:, None] - quantiles
-    size = error.abs()
-    if kappa > 0:
-        size = torch.where(size <= kappa, size.square() / (2 * kappa), size - kappa / 2)
+    size = _cost(error, kappa) / kappa if kappa > 0 else error.abs()
     return ((levels - (error.detach() < 0).to(levels.dtype)).abs() * size).mean(dim=1)
 
 

@@ -1,8 +1,8 @@
 """Policy losses whose ratio is the whole rollout's. Axes: tokens = trained tokens, rollouts = their owners.
 
-Source: GSPO, arXiv 2507.18071. Its clip range is 3e-4 / 4e-4: the mean log-ratio of a rollout is orders of magnitude
-smaller than a token's, so a PPO-sized 0.2 never clips (verl, TRL and OpenRLHF all leave 0.2 as the default). Meant for
-the aggregation `seq-mean-token-mean`.
+Sources: GSPO, arXiv 2507.18071, and GMPO, arXiv 2507.20673. GSPO's clip range is 3e-4 / 4e-4: the mean log-ratio of a
+rollout is orders of magnitude smaller than a token's, so a PPO-sized 0.2 never clips (verl, TRL and OpenRLHF all leave
+0.2 as the default). Meant for the aggregation `seq-mean-token-mean`.
 """
 
 import torch
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import PolicyLoss, PolicyTokens
-from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, loss_of
+from headrace.services.trainer.algorithms.losses.policy import LOG_RATIO_LIMIT, log_ratios, loss_of
 from headrace.services.trainer.algorithms.parts import ClipRange
 from headrace.services.trainer.algorithms.segments import segment_mean, spread
 
@@ -53,3 +53,19 @@ def gspo_token(tokens: PolicyTokens, options: ClipRange) -> PolicyLoss:
     free = -ratios * advantages
     bounded = -ratios.clamp(1 - options.clip_low, 1 + options.clip_high) * advantages
     return loss_of(tokens, torch.maximum(free, bounded), bounded > free)
+
+
+def gmpo(tokens: PolicyTokens, options: ClipRange) -> PolicyLoss:
+    """`-A exp(mean_t c_t)`, `c_t = min(log r_t, clip_high)` where `A > 0`, else `max(log r_t, -clip_low)`
+
+    Note: bounds of the log-ratio, the paper's 0.4 (as TRL; verl's `geo_mean` leaves 0.2); clipped by token, GSPO clips
+    the mean
+
+    The rollout's loss at each of its tokens; A is the mean of its tokens' advantages, and its sign is that of all.
+    """
+    log_ratio = log_ratios(tokens.logprobs, tokens.old)
+    means = segment_mean(tokens.advantages.detach(), tokens.lengths)
+    rising = spread(means > 0, tokens.lengths)
+    held = torch.where(rising, log_ratio.clamp(max=options.clip_high), log_ratio.clamp(min=-options.clip_low))
+    per_rollout = -means * segment_mean(held, tokens.lengths).exp()
+    return loss_of(tokens, spread(per_rollout, tokens.lengths), held != log_ratio)

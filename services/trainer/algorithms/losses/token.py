@@ -1,6 +1,7 @@
 """Policy losses that put something else in the place of PPO's clip."""
 
 import torch
+from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import PolicyLoss, PolicyTokens
 from headrace.services.trainer.algorithms.losses.policy import log_ratios, loss_of
@@ -39,12 +40,31 @@ def dppo(tokens: PolicyTokens, options: ProbabilityBounds) -> PolicyLoss:
 
     With the binary total variation (arXiv 2602.04879): a trust region on probabilities, not on ratios. A token is left
     out where its probability already rose by more than `bound_high` (A > 0) or fell by more than `bound_low` (A < 0).
-    The squared log-ratio is added to all tokens, those too, as prime-rl did with an `adv_tau` of 1 (its IPO, the
-    default since August 2026, leaves a token out in either direction for any A).
+    The squared log-ratio is added to all tokens, those too, as prime-rl did with an `adv_tau` of 1.
     """
-    advantages = tokens.advantages.detach()
-    log_ratio = log_ratios(tokens.logprobs, tokens.old)
+    rose, fell = _beyond(tokens, options)
+    return _masked(tokens, ((tokens.advantages > 0) & rose) | ((tokens.advantages < 0) & fell), options)
+
+
+def ipo_mask(tokens: PolicyTokens, options: ProbabilityBounds) -> PolicyLoss:
+    """`dppo`, but a token is left out where its probability moved too far in either direction, for any `A`
+
+    Note: prime-rl's IPO, its default since August 2026 (`eps` is both bounds, `kl_tau` is `divergence_coef`); `ipo` is
+    a loss of preferences
+
+    prime-rl, `ipo_loss_fn`; there the ratio is taken to the engine's logprobs, as with `anchor = "behaviour"`.
+    """
+    rose, fell = _beyond(tokens, options)
+    return _masked(tokens, rose | fell, options)
+
+
+def _beyond(tokens: PolicyTokens, options: ProbabilityBounds) -> tuple[Tensor, Tensor]:
+    """[tokens] each: whether a token's probability rose, or fell, by more than its bound."""
     moved = (tokens.logprobs.exp() - tokens.old.exp()).detach()
-    left_out = ((advantages > 0) & (moved > options.bound_high)) | ((advantages < 0) & (moved < -options.bound_low))
-    gained = torch.where(left_out, 0.0, log_ratio.exp() * advantages)
+    return moved > options.bound_high, moved < -options.bound_low
+
+
+def _masked(tokens: PolicyTokens, left_out: Tensor, options: ProbabilityBounds) -> PolicyLoss:
+    log_ratio = log_ratios(tokens.logprobs, tokens.old)
+    gained = torch.where(left_out, 0.0, log_ratio.exp() * tokens.advantages.detach())
     return loss_of(tokens, -gained + options.divergence_coef * log_ratio.square(), left_out)

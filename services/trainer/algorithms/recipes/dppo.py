@@ -1,10 +1,10 @@
-"""DPPO: prime-rl's default from April to August 2026, when it removed it for IPO (its pull request 3418)."""
+"""DPPO: prime-rl's default from April to August 2026, when IPO (`ipo_mask`) took its place (pull request 3418)."""
 
 from headrace.services.trainer.algorithms.recipes.recipe import AlgorithmRecipe
 
 RECIPE = AlgorithmRecipe(
     title="DPPO: divergence proximal policy optimization (binary total variation)",
-    source="arXiv 2602.04879; bounds and KL of prime-rl, whose default it was until August 2026 (IPO since)",
+    source="arXiv 2602.04879; bounds and KL of prime-rl, whose default it was until August 2026 (ipo_mask since)",
     formula="-keep A r + tau (lp - lp_roll)^2;  keep: p - p_roll within +-0.2 in the advantage's direction",
     use="Asynchronous runs: bounds probabilities, so rare tokens are not clipped for a large ratio of tiny numbers.",
     settings={

@@ -104,15 +104,17 @@ def resume(options, name):
 
 
 def frozen(options, **kind):
-    """A frozen model's scores, before and after it was given other weights."""
+    """A frozen model's scores: before, on the way to, and after it was given other weights."""
 
     def case(make, folder):
         backend = make(work.policy(), options)
         asked = make_frozen(work.policy(seed=9), backend.ranks, torch.device("cpu"))
         asked.ranks = backend.ranks
-        first = float(work.micro_loss(asked, work.rows()[:3], 10))
-        asked.load(dict(backend.whole_weights()))
-        return {"seen": [first, float(work.micro_loss(asked, work.rows()[:3], 10))]}, {}
+        seen = [float(work.micro_loss(asked, work.rows()[:3], 10))]
+        for share in (0.25, 1.0):
+            asked.load(dict(backend.whole_weights()), share=share)
+            seen.append(float(work.micro_loss(asked, work.rows()[:3], 10)))
+        return {"seen": seen}, {}
 
     return case
 

@@ -38,6 +38,11 @@ def test_arguments_win_over_the_environment_over_the_file_over_defaults(tmp_path
     assert (found.max_steps, found.threads, found.seed, found.max_staleness) == (3, 2, 1, 1)
 
 
+def test_an_error_of_a_table_is_placed_at_the_argument_that_it_names(tmp_path: Path) -> None:
+    given = ["--algorithm.name", "remax", "--algorithm.kl-coef", "0.1", "--algorithm.kl-in", "reward"]
+    assert message(tmp_path, GOOD, *given).startswith("--algorithm.kl-in: [algorithm] remax: kl_in = 'reward' has no")
+
+
 @pytest.mark.parametrize(
     ("arguments", "get", "value"),
     [
@@ -111,7 +116,7 @@ def test_an_unknown_key_is_refused_with_line_and_nearest_key(tmp_path: Path) -> 
         ('[run]\nmax_steps = "5"\n', 'run.toml:4: [run] max_steps = "5": input should be a valid integer: write it w'),
         (
             "[run]\nlearning_rate = 1\n",
-            'run.toml:4: [run] unknown key "learning_rate"; it belongs in [critic], [discriminator] or [trainer]',
+            'run.toml:4: [run] unknown key "learning_rate"; a key of that name is in [critic], [discriminator]',
         ),
         (
             "[run]\nmax_token = 1\n",

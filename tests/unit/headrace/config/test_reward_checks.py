@@ -44,6 +44,13 @@ def test_dynamic_sampling_cannot_begin_with_a_discriminator_that_knows_nothing()
     assert config(SCORER, **begun, **algorithm).algorithm.dynamic_sampling
 
 
+def test_gdpo_needs_a_reward_that_is_the_sum_of_its_components() -> None:
+    gdpo = {"algorithm": {"name": "gdpo"}}
+    assert config(NUMERIC, **gdpo).algorithm.advantage == "gdpo"
+    tasks = {"poem": {"scorers": [NUMERIC], "combination": "min"}}
+    assert "combination = 'min' does not" in message(**gdpo, reward={"scorers": [NUMERIC], "tasks": tasks})
+
+
 def test_an_evaluation_must_name_an_existing_reward_component() -> None:
     labelled = NUMERIC | {"label": "right"}
     assert config(labelled, eval={"component": "right"}).eval[0].component == "right"

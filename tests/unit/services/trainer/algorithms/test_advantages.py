@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -98,6 +99,83 @@ def test_an_abstention_has_no_advantage_and_changes_no_other(kind, rewards, data
     ours = of_kind(kind, [*rewards[:place], NAN, *rewards[place:]])
     assert ours[place] == 0
     torch.testing.assert_close(torch.cat([ours[:place], ours[place + 1 :]]), of_kind(kind, rewards))
+
+
+def test_the_std_of_the_batch_by_numpy():
+    rewards, sizes = [3.0, 0.0, 0.5, 9.0, NAN, 7.0, 5.0], [3, 3, 1]
+    centered = [*(np.array(rewards[:3]) - np.mean(rewards[:3])), 1.0, 0.0, -1.0, 0.0]
+    expected = np.array(centered) / (np.nanstd(rewards, ddof=1) + 0.01)
+    options = {"batch_std": True, "std_eps": 0.01}
+    whole = estimate("group", signals_of(rewards, sizes=sizes), **options).advantages
+    assert whole.tolist() == pytest.approx(expected, rel=1e-9)
+    # Steps of a group's rollouts likewise, each token one.
+    scores = torch.tensor(rewards, dtype=torch.float64)
+    steps = signals_of([0.0] * 7, sizes=sizes, token_scores=scores)
+    assert estimate("group_process", steps, **options).advantages.tolist() == pytest.approx(expected, rel=1e-9)
+
+
+def by_numpy(values, sizes, eps):
+    """(x - mean) / (std + eps) of each group's values that are not NaN; 0 for the others."""
+    made = []
+    for own in np.split(values, np.cumsum(sizes)[:-1]):
+        std = np.nanstd(own, ddof=1) if np.isfinite(own).sum() > 1 else np.inf
+        made.append(np.nan_to_num((own - np.nanmean(own)) / (std + eps)))
+    return np.concatenate(made)
+
+
+@given(seed=st.integers(0, 99), sizes=st.lists(st.integers(2, 4), min_size=1, max_size=4))
+def test_gdpo_normalizes_each_component_in_its_group_and_whitens_their_sum(seed, sizes):
+    draw, count = np.random.default_rng(seed), sum(sizes)
+    values = {"exact": draw.normal(size=count), "length": 100 * draw.normal(size=count), "equal": np.ones(count)}
+    values["length"][0] = np.nan
+    weights = {"exact": np.full(count, 1.0), "length": draw.normal(size=count), "equal": np.full(count, 3.0)}
+    summed = sum(weights[name] * by_numpy(own, sizes, 1e-6) for name, own in values.items())
+    torched = {name: torch.from_numpy(own) for name, own in values.items()}
+    # The last rollout has no reward: it enters neither a group nor the batch.
+    absent = {name: torch.cat([own, torch.tensor([NAN], dtype=torch.float64)]) for name, own in torched.items()}
+    signals = signals_of(
+        [*draw.normal(size=count), NAN],
+        sizes=[*sizes[:-1], sizes[-1] + 1],
+        components=absent,
+        component_weights={name: torch.from_numpy(np.append(own, 0.0)) for name, own in weights.items()},
+    )
+    found = estimate("gdpo", signals).advantages.tolist()
+    assert found == pytest.approx([*by_numpy(summed, [count], 1e-6), 0.0], rel=1e-9, abs=1e-9)
+
+
+def slow_group(kind, rewards, lengths):
+    """numpy: the advantage of each rollout of one group."""
+    match kind:
+        case "group":
+            return (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
+        case "rloo":
+            others = (rewards.sum() - rewards) / (len(rewards) - 1)
+            return rewards - others
+        case "opo":
+            return rewards - np.average(rewards, weights=lengths)
+        case _:
+            return rewards - rewards.mean()
+
+
+@pytest.mark.parametrize("kind", ["group", "dr_grpo", "mean_baseline", "rloo", "opo", "group_process"])
+@given(data=st.data())
+def test_the_kl_of_a_rollout_comes_off_its_reward_before_the_baseline(kind, data):
+    sizes = data.draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))
+    lengths = np.array(data.draw(st.lists(st.integers(1, 4), min_size=sum(sizes), max_size=sum(sizes))))
+    draw = np.random.default_rng(data.draw(st.integers(0, 99)))
+    rewards, penalties = draw.normal(size=sum(sizes)), draw.normal(size=lengths.sum())
+    left = rewards - np.add.reduceat(penalties, np.cumsum(lengths) - lengths)
+    parts = zip(np.split(left, np.cumsum(sizes)[:-1]), np.split(lengths, np.cumsum(sizes)[:-1]), strict=True)
+    expected = np.concatenate([slow_group(kind.removesuffix("_process"), *part) for part in parts])
+    # An abstention has no reward to take it off, and changes nothing.
+    absent = signals_of(
+        [*rewards, NAN],
+        sizes=[*sizes[:-1], sizes[-1] + 1],
+        lengths=[*lengths, 2],
+        penalties=torch.tensor([*penalties, 9.0, 9.0], dtype=torch.float64),
+    )
+    found = estimate("group" if kind == "dr_grpo" else kind, absent, **KINDS.get(kind, {})).advantages.tolist()
+    assert found == pytest.approx([*np.repeat(expected, lengths), 0.0, 0.0], rel=1e-9, abs=1e-9)
 
 
 def test_opo_forgets_the_length_of_an_abstention_too():

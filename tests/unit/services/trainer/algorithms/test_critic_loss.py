@@ -34,23 +34,31 @@ def test_the_clipped_value_loss_by_hand():
     # moved towards the return beyond the clip: the unmoved 0.5 counts; away from it: the value itself
     torch.testing.assert_close(value_loss(values, old, returns, clip=0.5), f64([1.125, 0.5, 0.005]))
     torch.testing.assert_close(value_loss(values, old, returns, clip=0.0), f64([0.5, 0.5, 0.005]))
+    # Huber's: errors of 1, 1 and 0.1 against a bound of 0.25
+    torch.testing.assert_close(value_loss(values, old, returns, clip=0.0, bound=0.25), f64([0.21875, 0.21875, 0.005]))
 
 
-@example(tokens=[(1.5, 0.0, 1.0)], clip=0.5)
-@given(tokens=TOKENS, clip=st.sampled_from([0.0, 0.2, 0.5]))
-def test_the_value_loss_equals_a_slow_obvious_version_with_its_gradient(tokens, clip):
+def slow_cost(error, bound):
+    if bound and abs(error.item()) > bound:
+        return bound * (error.abs() - bound / 2)
+    return error**2 / 2
+
+
+@example(tokens=[(1.5, 0.0, 1.0)], clip=0.5, bound=0.0)
+@given(tokens=TOKENS, clip=st.sampled_from([0.0, 0.2, 0.5]), bound=st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_value_loss_equals_a_slow_obvious_version_with_its_gradient(tokens, clip, bound):
     values, old, returns = (f64(column) for column in zip(*tokens, strict=True))
     values.requires_grad_()
     slow = []
     for value, before, target in zip(list(values), old.tolist(), returns.tolist(), strict=True):
         moved = value.item() - before
         held = value if not clip or abs(moved) <= clip else f64(before + math.copysign(clip, moved))
-        error, held_error = (value - target) ** 2, (held - target) ** 2
+        error, held_error = slow_cost(value - target, bound), slow_cost(held - target, bound)
         # Where both are as far from the return, the gradient is half of each.
         equal = error.item() == held_error.item()
         worst = (error + held_error) / 2 if equal else max(error, held_error, key=torch.Tensor.item)
-        slow.append(0.5 * worst + 0 * value)
-    ours = value_loss(values, old, returns, clip=clip)
+        slow.append(worst + 0 * value)
+    ours = value_loss(values, old, returns, clip=clip, bound=bound)
     torch.testing.assert_close(ours, torch.stack(slow))
     torch.testing.assert_close(gradient(ours, values), gradient(torch.stack(slow), values))
 

@@ -197,7 +197,7 @@ def test_an_own_advantage_with_a_critic_must_return_returns(module):
     [
         ({"needs": ["group"]}, "needs is for an advantage of your own: 'group' declares what it needs"),
         ({"path": "code"}, "path has no effect"),
-        ({"advantage": "mine:f", "kl_in": "reward", "kl_coef": 0.1}, "takes one reward a rollout"),
+        ({"advantage": "mine:f", "kl_in": "reward", "kl_coef": 0.1}, "needs = ..token_rewards"),
         ({"advantage": "mine:f", "needs": ["old_logprobs"]}, "set anchor = 'proximal'"),
         ({"advantage": "mine:f", "needs": ["grup"]}, "'group', 'critic'"),
     ],

@@ -42,6 +42,31 @@ def slow_gspo_token(logprobs, old, advantages, **clips):
     return out
 
 
+def slow_gmpo(logprobs, old, advantages, clip_low, clip_high):
+    if not logprobs:
+        return []
+    mean, product = sum(advantages) / len(advantages), 1 + 0 * logprobs[0]
+    for p, q in zip(logprobs, old, strict=True):
+        held = min(p.item() - q, clip_high) if mean > 0 else max(p.item() - q, -clip_low)
+        product = product * ((p - q).exp() if held == p.item() - q else math.exp(held))
+    return [-mean * product ** (1 / len(logprobs))] * len(logprobs)
+
+
+def test_gmpo_by_hand_clips_tokens_before_their_geometric_mean():
+    # log-ratios 1 and -1: of a good rollout 0.4 and -1, of a bad one 1 and -0.4; GSPO would see a ratio of 1
+    logprobs, old, lengths = f64([-1.0, -2.0] * 2), f64([-2.0, -1.0] * 2), torch.tensor([2, 2])
+    found = policy_loss("gmpo", logprobs, old, [2.0, 2.0, -2.0, -2.0], lengths, clip_low=0.4, clip_high=0.4)
+    expected = [-2 * math.exp(-0.3)] * 2 + [2 * math.exp(0.3)] * 2
+    torch.testing.assert_close(found.per_token, f64(expected))
+    assert found.clipped.tolist() == [True, False, False, True]
+
+
+@settings(max_examples=40)
+@given(rollouts=TRAINED, clip_low=st.sampled_from([0.4, 0.2]), clip_high=st.sampled_from([0.4, 0.5]))
+def test_gmpo_equals_a_slow_obvious_version_with_its_gradient(rollouts, **clips):
+    check_loss("gmpo", slow_gmpo, rollouts, **clips)
+
+
 def test_by_hand_the_ratio_is_the_geometric_mean():
     logprobs, old = f64([math.log(2), 0.0, math.log(0.5)]), f64([0.0, 0.0, 0.0])
     lengths = torch.tensor([2, 1, 0])

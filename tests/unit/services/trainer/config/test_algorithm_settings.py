@@ -28,6 +28,9 @@ NAMES = [
     "remax",
     "opo",
     "dppo",
+    "ipo_mask",
+    "gmpo",
+    "gdpo",
 ]
 
 
@@ -79,7 +82,7 @@ def test_a_preset_fills_its_keys_and_each_can_be_overridden():
         ({"name": "gspo", "clip_low": 0.2, "clip_high": 0.28}, "would never clip"),
         ({"name": "gspo_token", "clip_high": 0.2}, "0.0003 and 0.0004"),
         ({"correction": {"preset": "token_tis"}}, "correct the same gap twice"),
-        ({"kl_in": "reward", "kl_coef": 0.1}, "takes one reward a rollout"),
+        ({"name": "remax", "kl_in": "reward", "kl_coef": 0.1}, "set kl_in = 'loss', or advantage to one of group, "),
         ({"policy_loss": "gspo"}, "would never clip"),
         (
             {"kl_in": "reward", "kl_coef": 0.1, "name": "reinforce_pp", "kl_unbiased": True},
@@ -90,6 +93,8 @@ def test_a_preset_fills_its_keys_and_each_can_be_overridden():
         ({"ratio_cap": 1.1}, "above 1 \\+ clip_high"),
         ({"anchor": "proximal", "correction": {"preset": "icepop", "cap": 0.3}}, "floor = 0.5 is above cap"),
         ({"correction": {"reject": "k3", "reject_low": 3.0, "reject_high": 1.0}}, "every rollout would be"),
+        ({"name": "dr_grpo", "batch_std": True}, "set normalize_std = true"),
+        ({"reference_mix": 0.1, "kl_coef": 0.1}, "set that, 1 for every step"),
         ({"reference_reset_every": 3}, "needs a reference"),
         ({"advantage": "online_dpo", "policy_loss": "policy_gradient"}, "needs the policy's own logprobs"),
         ({"name": "online_dpo", "whiten": True}, "not whitened"),

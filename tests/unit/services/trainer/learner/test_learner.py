@@ -91,6 +91,25 @@ def test_a_reference_that_is_reset_becomes_the_policy_and_survives_a_checkpoint(
     assert_equal(weights(again), weights(used))
 
 
+def test_a_reference_that_follows_the_policy_is_its_exponential_mean_and_goes_on_bit_equal(tmp_path):
+    table = {"kl_coef": 0.1, "kl_estimator": "k2", "reference_reset_every": 1, "reference_mix": 0.25}
+    used, checkpoint = learner(tmp_path, **table), None
+    mean = {name: one.numpy() for name, one in weights(used).items()}
+    for step in (1, 2, 3):
+        used.train(step, GROUPS)
+        policy = weights(used)
+        mean = {name: 0.75 * one + 0.25 * policy[name].numpy() for name, one in mean.items()}
+        checkpoint = saved(used, tmp_path, 2) if step == 2 else checkpoint
+    found = dict(used.save().files["reference"])
+    for name, one in mean.items():
+        torch.testing.assert_close(found[name], torch.from_numpy(one), rtol=1e-6, atol=1e-8)
+    again = learner(tmp_path, **table)
+    again.load(checkpoint)
+    again.train(3, GROUPS)
+    assert_equal(dict(again.save().files["reference"]), found)
+    assert_equal(weights(again), weights(used))
+
+
 def test_a_run_with_a_critic_continues_bit_equal_from_a_checkpoint(tmp_path):
     used = learner(tmp_path, name="ppo", critic={"learning_rate": 1e-2})
     for step in (1, 2):

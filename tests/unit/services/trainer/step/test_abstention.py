@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from headrace.wire.contracts import Message, Score, decode, encode
 from tests import builders
 from tests.unit.services.trainer.builders import scored_group
 from tests.unit.services.trainer.durability.test_ledger import ready, scored
-from tests.unit.services.trainer.step.test_updates import how, policy, reference, value_model, with_greedy
+from tests.unit.services.trainer.step.test_updates import GROUPS, how, policy, reference, run, value_model, with_greedy
 
 
 def without_score(group, *members, reason="the judge hung"):
@@ -131,3 +132,25 @@ def test_dynamic_sampling_considers_only_scored_rollouts():
     assert common_score(scored(1.0, None, 1.0)) == 1.0
     assert common_score(scored(1.0, None, 0.0)) is None
     assert common_score(scored(1.0, None)) is None
+
+
+def test_gdpo_reads_the_components_of_a_score_and_what_the_trainer_adds():
+    values = {"right": [1.0, 0.0, 0.0, 1.0], "brief": [7.0, 7.0, None, 1.0]}
+    weights = {"right": 1.0, "brief": 0.5, "shown": 0.0}
+    scores = []
+    for place, score in enumerate(GROUPS[0].scores):
+        components = {name: own[place] for name, own in values.items() if own[place] is not None}
+        total = sum(weights[name] * value for name, value in components.items())
+        scores.append(dataclasses.replace(score, value=total, components=components | {"shown": 9.0}, weights=weights))
+    group = dataclasses.replace(GROUPS[0], scores=tuple(scores))
+    _, outcome = run(how(name="gdpo", overlong_buffer=4), groups=[group])
+    columns = (
+        np.array(values["right"]),
+        np.array(values["brief"], float),
+        np.array(outcome.shaping["overlong_buffer"]),
+    )
+    summed = np.zeros(4)
+    for weight, own in zip((1.0, 0.5, 1.0), columns, strict=True):
+        summed += weight * np.nan_to_num((own - np.nanmean(own)) / (np.nanstd(own, ddof=1) + 1e-6))
+    assert np.ptp(columns[2]) > 0
+    assert outcome.advantages == pytest.approx((summed - summed.mean()) / (summed.std(ddof=1) + 1e-6), rel=1e-9)

@@ -314,6 +314,26 @@ def test_the_kl_in_the_reward_lowers_the_advantage_of_tokens_that_left_the_refer
     to_go = apart.flip(0).cumsum(0).flip(0)
     assert outcome.advantages[0] == pytest.approx(without.advantages[0] - 0.5 * float(to_go.mean()), rel=1e-6)
     assert outcome.shaping["kl"][0] == pytest.approx(-0.5 * float(apart.sum()), rel=1e-6)
+    # GRPO takes the same sums off whole rewards, before the baseline.
+    _, outcome = run(how(kl_in="reward", kl_estimator="k1", kl_coef=0.5, normalize_std=False), frozen=reference())
+    left = np.array([score.value for score in GROUPS[0].scores]) + outcome.shaping["kl"][: len(GROUPS[0].scores)]
+    assert outcome.shaping["kl"][0] == pytest.approx(-0.5 * float(apart.sum()), rel=1e-6)
+    assert outcome.advantages[: len(left)] == pytest.approx(left - left.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("quantiles", [1, 4])
+def test_a_huber_bound_bounds_what_an_error_of_the_critic_costs(quantiles):
+    def loss(bound):
+        table = CriticTable(value_clip=0.0, quantiles=quantiles, huber_bound=bound)
+        config = how(name="ppo", kl_coef=0.0, minibatches=1, critic=table)
+        return run(config, critic=value_model(outputs=quantiles))[1].metrics["value_loss"]
+
+    if quantiles == 1:
+        # Of a bound beyond all errors it is the square; of a tiny one, bound |error|.
+        assert loss(1e6) == pytest.approx(loss(0.0), rel=1e-9)
+        assert loss(1e-6) / 1e-6 == pytest.approx(loss(1e-7) / 1e-7, rel=1e-4)
+    else:
+        assert loss(0.0) == loss(1.0) < loss(1e-3)
 
 
 def test_the_critic_learns_the_return_and_the_policy_is_left_alone_while_it_is_pretrained():
