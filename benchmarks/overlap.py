@@ -1,11 +1,15 @@
 """What a step of the asynchronous loop takes over the longer of generation and training: a model, by `run.stale`.
 
     python -m benchmarks.overlap --json
+    python -m benchmarks.overlap --real 60
 
 A discrete-event model, independent of the machine. Answers of lognormal length are sampled on the rows of replicas, a
 step and a publication take a fixed time, and new weights serve running answers at once. The rules are the product's
 own functions: credit, admission, and the ledger that chooses batches. `bound` is what no scheduler that knew all
 lengths beforehand could beat under that credit, in the policy's own order.
+
+`--real` adds `real_step_over_ideal` for `wait` and `late` at four rollouts a row: whole runs of `headrace train`, all
+six at once, in which sampling and training take the model's time and nothing else is emulated. A few minutes.
 """
 
 import argparse
@@ -15,14 +19,17 @@ import json
 import math
 import random
 import statistics
+import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
 
+from benchmarks.fleet import begin, lines_of, write_folder
 from headrace.services.orchestrator.issuing.credit import credit_limit, room
 from headrace.services.rollout.replica.capacity import RowPool, group_limit
 from headrace.services.trainer.durability.fate_table import GroupFate
@@ -257,12 +264,37 @@ def measured(loop: Loop) -> dict[str, float]:
     }
 
 
+def add_real(found: Sequence[dict[str, Any]], *, sigma: float, steps: int) -> None:
+    """Runs what `found` describes, and adds to each what its steps took, without the first and the last of the run."""
+    groups = 4 * REPLICAS * ROWS // SIZE
+    model = Loop(staleness=1, policy="wait", sigma=sigma, groups=groups, steps=steps, seed=0)
+    with tempfile.TemporaryDirectory(prefix="headrace-overlap-") as name:
+        write_folder(folder := Path(name), [model.lengths(index) for index in range(groups * steps)])
+        runs = []
+        for number, one in enumerate(found):
+            keys = {"run__max_steps": steps, "run__max_staleness": one["staleness"], "run__stale": one["stale"]}
+            keys |= {"batch__groups": groups, "batch__group_size": SIZE, "rollout__replicas": REPLICAS}
+            emulated = {"tokens_s": TOKENS_S, "step_s": model.step_s, "rollout__max_rows": ROWS}
+            runs.append(begin(folder, f"run-{number}", **keys, **emulated))
+        for run in runs:
+            run.wait()
+        for number, one in enumerate(found):
+            lines = lines_of(folder / f"run-{number}")
+            if len(lines) < steps:
+                raise SystemExit((folder / f"run-{number}.log").read_text()[-3000:])
+            first, last = steps // 6, steps - one["staleness"] - 1
+            step_s = (lines[last - 1]["t"] - lines[first - 1]["t"]) / (last - first)
+            one["real_step_over_ideal"] = round(step_s / model.step_s, 3)
+            one["real_lag_mean"] = round(statistics.fmean(line["token_lag_mean"] for line in lines[first:last]), 3)
+
+
 def main() -> None:
     """Measures, prints, and with --json ends in one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sigma", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--real", type=int, default=0, metavar="STEPS", help="run so many steps for real, too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = []
@@ -277,9 +309,13 @@ def main() -> None:
             for key in seeds[0]
         }
         found.append({"rollouts_a_row": a_row, "staleness": staleness, "stale": policy, **numbers})
-        if not options.json:
-            print(" ".join(f"{key} {value}" for key, value in found[-1].items()), flush=True)
-    if options.json:
+    if options.real:
+        asked = [one for one in found if one["rollouts_a_row"] == 4 and one["stale"] in ("wait", "late")]
+        add_real(asked, sigma=options.sigma, steps=options.real)
+    if not options.json:
+        for one in found:
+            print(" ".join(f"{key} {value}" for key, value in one.items()))
+    else:
         print(json.dumps(found))
 
 

@@ -145,6 +145,7 @@ async def run_replica(
     turns = ReplicaTurns(engine, gate, events, lock, engine_timeout_s=table.engine_timeout_s)
     updates = Updates(engine, gate, events, engine_timeout_s=table.engine_timeout_s, wake=turns.wake)
     worker = _make_worker(settings, broker, generator, replica_id)
+    gate.wakes(worker.look_again)
     front.has_started(engine, generator)
     chat = ChatService(engine, gate, decoder.tokenizer, replica_id=replica_id, at_once=table.chats)
     sampler = TurnSampler(engine, gate, generator, replica_id=replica_id)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from headrace.wire.contracts import DropReason, Message, Purpose, Tombstone, decode, decode_header, encode
 from headrace.wire.errors import ConfigError, ContractError, DiskError, TransientError
 from headrace.wire.host.disk_fault import note, raise_noted
+from headrace.wire.process.lifecycle import within
 from headrace.wire.streams.protocol import Broker, Consumer, Entry, Put, StreamName
 from headrace.wire.telemetry.logs import bind_trace, get_logger
 from headrace.wire.telemetry.metrics import DEAD_LETTERS
@@ -20,7 +21,9 @@ from headrace.wire.telemetry.metrics import DEAD_LETTERS
 MAX_FAILURES = 3
 MAX_DELIVERIES = 20
 _BLOCK_S = 0.5
-_POLL_S = 0.01
+_OWN_S = 0.01
+_LOOK_S = 0.1
+"""Until the capacity is asked again, unless `look_again` is set: rows also become free in the midst of a group."""
 
 Handler = Callable[[Message], Awaitable[list[Put]]]
 log = get_logger("headrace.wire.streams.worker")
@@ -100,6 +103,8 @@ class Worker:
         self._in_flight: dict[asyncio.Task[None], Entry] = {}
         self._at_work: set[str] = set()
         self._pause_until = 0.0
+        self.look_again = asyncio.Event()
+        """Set it when the capacity may have grown."""
         self._refused: ConfigError | None = None
         """What no retry cures, such as a broker's user without the right to settle."""
 
@@ -115,7 +120,7 @@ class Worker:
             own = await self._consumer.reclaim_own()
             while own and not stop.is_set():
                 own = own[self._start(own[: self._room()]) :]
-                await asyncio.sleep(_POLL_S)
+                await asyncio.sleep(_OWN_S)
             await self._consumer.release(own)
             while not stop.is_set():
                 raise_noted()
@@ -123,9 +128,10 @@ class Worker:
                     renewal.result()
                 if self._refused is not None:
                     raise self._refused
+                self.look_again.clear()
                 room = self._room()
                 if room <= 0:
-                    await asyncio.sleep(_POLL_S)
+                    await within(self.look_again.wait(), _LOOK_S)
                     continue
                 self._start(await self._read(room))
         finally:
@@ -158,6 +164,7 @@ class Worker:
     def _finished(self, task: asyncio.Task[None]) -> None:
         entry = self._in_flight.pop(task)
         self._at_work.discard(entry.id)
+        self.look_again.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             # Settling failed for good: the entry stays pending and comes back by its lease.
             if isinstance(error, ConfigError):

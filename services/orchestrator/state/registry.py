@@ -28,6 +28,8 @@ PRODUCING = PUBLISHABLE - {pb.REPLICA_STATE_QUARANTINED}
 _OVERTAKEN_S = 1.0
 """For this long after a commit, or after a replica fell asleep, a heartbeat sent before it may still arrive: its state
 and version are ignored."""
+_SHARES_S = 1.0
+"""For so long all heartbeats are answered from one table of shares: each would look at every replica otherwise."""
 _NO_VERSION = PolicyVersion(incarnation=0, version=0)
 
 
@@ -87,6 +89,9 @@ class Registry:
     def __init__(self, lease_s: float) -> None:
         self.lease_s = lease_s
         self._replicas: dict[str, Replica] = {}
+        self._shares: dict[str, float] = {}
+        self._shares_of: tuple[float, Set[str]] = (-math.inf, frozenset())
+        """When the shares were computed, and without which replicas."""
 
     def register(self, request: pb.RegisterReplicaRequest, now: float) -> None:
         """Registers a replica; a new boot replaces the old entry, a known boot updates it.
@@ -215,11 +220,20 @@ class Registry:
 
         Equal shares would make all replicas wait for the slowest. A replica without a measured speed counts as average.
         """
-        producing = [one for one in self.alive(now) if one.state in PRODUCING and one.replica_id not in without]
+        at, left_out = self._shares_of
+        if now - at >= _SHARES_S or left_out != without or replica_id not in self._shares:
+            self._shares_of = now, without
+            self._shares = self._speed_shares(now, without)
+        return self._shares.get(replica_id, 0.0)
+
+    def _speed_shares(self, now: float, without: Set[str]) -> dict[str, float]:
+        alive = self.alive(now)
+        producing = [one for one in alive if one.state in PRODUCING and one.replica_id not in without]
         known = [replica.beat.speed for replica in producing if replica.beat.speed > 0]
         mean = sum(known) / len(known) if known else 1.0
         speeds = {replica.replica_id: replica.beat.speed or mean for replica in producing}
-        return speeds.get(replica_id, 0.0) / sum(speeds.values()) if speeds else 0.0
+        total = sum(speeds.values())
+        return {one.replica_id: speeds.get(one.replica_id, 0.0) / total if speeds else 0.0 for one in alive}
 
     def places(self, now: float, *, without: Set[str] = frozenset()) -> pb.ReplicaList:
         """Where turns of episodes can be sampled, by id; replicas in `without` take none."""

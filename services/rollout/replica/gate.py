@@ -36,7 +36,7 @@ class Gate:
         """The previous state was SLEEPING."""
         self.changed = asyncio.Event()
         """Set at each change; cleared by the heartbeat loop, which waits for it."""
-        self._condition_waiters: set[asyncio.Event] = set()
+        self._wakes: set[asyncio.Event] = set()
         self._show()
 
     @property
@@ -80,6 +80,10 @@ class Gate:
         self.serving = None
         self.move(target, reason)
 
+    def wakes(self, event: asyncio.Event) -> None:
+        """Sets `event` at each change."""
+        self._wakes.add(event)
+
     async def settle(self) -> bool:
         """Waits for a publication in progress to end; returns whether verified weights serve then."""
         await self.wait_until(lambda: self.state is not ReplicaState.UPDATING, UPDATE_S, "the publication to end")
@@ -88,7 +92,7 @@ class Gate:
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Waits until `condition` holds, checked after each change; raises WaitTimeoutError naming `what`."""
         wake = asyncio.Event()
-        self._condition_waiters.add(wake)
+        self._wakes.add(wake)
 
         async def watch() -> None:
             while not condition():
@@ -98,12 +102,12 @@ class Gate:
         try:
             await wait_for(watch(), timeout_s, what)
         finally:
-            self._condition_waiters.discard(wake)
+            self._wakes.discard(wake)
 
     def notify(self) -> None:
         """Wakes all watchers; called also when conditions besides the state have changed."""
         self.changed.set()
-        for wake in self._condition_waiters:
+        for wake in self._wakes:
             wake.set()
         self._show()
 

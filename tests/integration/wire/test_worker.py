@@ -73,6 +73,34 @@ async def test_a_worker_takes_no_more_entries_than_it_has_room_for() -> None:
     assert most == 4
 
 
+def test_a_full_worker_asks_for_room_seldom_and_at_once_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        broker, opened, asked = MemoryBroker(), False, 0
+        await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))
+
+        def room(in_flight: int) -> int:
+            nonlocal asked
+            asked += 1
+            return int(opened)
+
+        one = Worker(
+            broker, StreamName.PROMPTS, "w", pass_on, service="test", lease_s=5.0, capacity=room,
+            failure=DropReason.ROLLOUT_FAILED,
+        )  # fmt: skip
+        stop = asyncio.Event()
+        task = asyncio.create_task(one.run(stop))
+        await asyncio.sleep(1.005)
+        assert asked <= 12
+        opened = True
+        one.look_again.set()
+        await asyncio.sleep(0.001)
+        assert len(await broker.live(StreamName.ROLLOUTS)) == 1
+        stop.set()
+        await task
+
+    run_in_own_time(main, monkeypatch)
+
+
 async def test_a_handed_back_entry_does_not_count_as_a_failure() -> None:
     broker = MemoryBroker()
     await broker.add(StreamName.PROMPTS, encode(builders.prompt_message(0)))

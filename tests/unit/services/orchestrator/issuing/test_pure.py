@@ -164,6 +164,15 @@ def test_a_faster_replica_gets_more_and_all_shares_are_the_whole() -> None:
     assert registry_of(one=5).share("one", 1) == 1
 
 
+def test_all_heartbeats_of_a_second_get_shares_of_one_table() -> None:
+    registry = registry_of(a=30, b=10)
+    shares = [registry.share("a", 1)]
+    report = pb.HeartbeatRequest(replica_id="a", boot_id="a", state=pb.REPLICA_STATE_SERVING, speed=10)
+    registry.heartbeat(report, now=1.5)
+    shares += [registry.share("b", 1.5), registry.share("a", 1.5, without={"b"}), registry.share("b", 2.6)]
+    assert shares == [0.75, 0.25, 1, 0.5]
+
+
 def test_gone_and_quarantined_replicas_leave_their_share_to_the_others() -> None:
     registry = registry_of(a=10, b=10, c=10)
     for name, state in (("b", pb.REPLICA_STATE_GONE), ("c", pb.REPLICA_STATE_QUARANTINED)):
