@@ -12,6 +12,7 @@ from headrace.services.trainer.durability.staleness import UntrainedGroups, gene
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
 from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepOutcome
+from headrace.wire.process import failpoints
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry.logs import get_logger
@@ -62,9 +63,14 @@ class StepRecord:
         """Writes the rollouts and `line`, sets the metrics, logs; returns the digest of the rollouts."""
         # The rollouts first: who reads a step's line finds its file.
         rollouts = self._rollouts.add(step, batch, outcome, replayed=line["replayed"])
+        failpoints.reach("step.rollouts_written")
         self._lines.append(step, line)
         self._show(step, batch, line)
         return RecordedStep(step=step, rollouts=rollouts, rollouts_from=self._rollouts.oldest)
+
+    def sync(self) -> None:
+        """Makes all lines durable. Raises OSError."""
+        self._lines.sync()
 
     def _show(self, step: int, batch: Sequence[ReadyGroup], line: Mapping[str, Any]) -> None:
         if not line["replayed"]:

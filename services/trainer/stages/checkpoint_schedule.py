@@ -15,6 +15,7 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.durability.rank_shards import RankShards
 from headrace.services.trainer.learner.leader import Leader
 from headrace.services.trainer.learner.learner import Saved
+from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import config_digest
@@ -38,6 +39,7 @@ class CheckpointSchedule:
         leader: Leader,
         ledger: JournaledLedger,
         reporter: Reporter,
+        records: StepWriter,
         *,
         version: int = 0,
         code_digest: str = "",
@@ -48,8 +50,9 @@ class CheckpointSchedule:
         self._leader = leader
         self._ledger = ledger
         self._reporter = reporter
+        self._records = records
         self._code_digest = code_digest
-        self._writer, self._shards = BackgroundWriter(), RankShards(leader.ranks)
+        self._writer, self._shards = BackgroundWriter("the checkpoint"), RankShards(leader.ranks)
         self._taken = -1
         """The last version whose checkpoint this life has taken: the end of a run saves it again."""
         self._waits = False
@@ -86,7 +89,8 @@ class CheckpointSchedule:
         return False
 
     def check(self) -> None:
-        """Raises the error of a write that has failed."""
+        """Raises the error of a write that has failed, a record's too."""
+        self._records.check()
         self._writer.check()
 
     def save(self, version: int) -> None:
@@ -175,4 +179,5 @@ class CheckpointSchedule:
     def _before_it_shows(self) -> None:
         """Checks the fence: a zombie must not replace its successor's checkpoint by its own."""
         failpoints.reach("step.mid_checkpoint")
+        self._records.settle()
         self._ledger.fence()

@@ -60,7 +60,7 @@ class OfflineRun:
         self._checkpoints = CheckpointStore(
             RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
         )
-        self._writer, self._copy = BackgroundWriter(), HostCopy(device)
+        self._writer, self._copy = BackgroundWriter("the checkpoint"), HostCopy(device)
         self._shards = RankShards(ranks)
         self._digest = stage_digest(settings)
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
