@@ -10,13 +10,13 @@ import torch
 from prometheus_client import REGISTRY
 
 from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.durability import checkpointing
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
 from headrace.services.trainer.durability.journaled_ledger import RecordedStep
 from headrace.services.trainer.learner.learner import Saved
 from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.services.trainer.stages import checkpoint_schedule
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
 from headrace.services.trainer.throughput.speed import Hardware
 from headrace.wire.errors import DiskError, FencedError
@@ -150,7 +150,7 @@ def test_one_that_falls_due_while_another_is_written_waits_and_is_counted(keep, 
 
 def test_by_time_it_is_due_at_the_end_of_a_step_at_which_none_is_written(keep, gate, tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(checkpoint_schedule, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(checkpointing, "time", SimpleNamespace(monotonic=lambda: now[0]))
     schedule, ledger = keep(lambda: None, every="2m")
     before, opened = waited(), gate(ledger)
     now[0] += 119
