@@ -9,6 +9,10 @@ from headrace.services.trainer.config.trackers import TrackersTable
 from headrace.services.trainer.settings import TrainerTable
 from headrace.wire.config.settings import ServiceSettings, Table
 
+STAGES = ("sft", "reward_model", "dpo")
+RUN_KEYS = ("id", "stage", "seed", "device", "threads")
+"""Keys of `[run]` that these stages use."""
+
 
 class StageTable(Table):
     """What these stages share. Backend, checkpoints and `resume` are those of `[trainer]`."""
@@ -88,7 +92,7 @@ class DpoTable(StageTable):
 
 
 class StageSettings(ServiceSettings):
-    """All settings of a stage on given examples, which `run.stage` names. Of `[run]` it uses seed, device and threads.
+    """All settings of a stage on given examples, which `run.stage` names. Of `[run]` it uses `RUN_KEYS`.
 
     The examples are `run_dir/examples.parquet`, the held-out ones `run_dir/eval_examples.parquet` (it may be absent).
     """
@@ -104,5 +108,10 @@ class StageSettings(ServiceSettings):
     @property
     def table(self) -> StageTable:
         """The table of the stage named by `run.stage`."""
-        tables: dict[str, StageTable] = {"sft": self.sft, "reward_model": self.reward_model, "dpo": self.dpo}
-        return tables[self.run.stage]
+        return stage_table(self, self.run.stage)
+
+
+def stage_table(tables: Table, stage: str) -> StageTable:
+    """The table of a stage on given examples, among all tables. Raises AttributeError for the RL stage."""
+    found: StageTable = getattr(tables, stage)
+    return found
