@@ -3,7 +3,8 @@
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
 from headrace.config.tables import RunTables
-from headrace.services.trainer.config.stage import RUN_KEYS, STAGES, stage_table
+from headrace.services.trainer.config.stage import RUN_KEYS, STAGES
+from headrace.services.trainer.settings import UpdateKeys
 
 _OF_EXAMPLES = ("model", "data", "trackers", "supervisor")
 """Tables that the stages on given examples read, beside `[run]`, `[trainer]` and their own."""
@@ -33,7 +34,7 @@ def _is_read(config: RunFile, keys: tuple[str, ...]) -> bool:
     if table == "run":
         return key in RUN_KEYS
     if table == "trainer":
-        return key not in type(stage_table(config, stage)).model_fields
+        return key not in UpdateKeys.model_fields
     return table in _OF_EXAMPLES or table == stage or keys == ("rollout", "deterministic")
 
 

@@ -16,7 +16,28 @@ from headrace.wire.config.settings import ServiceSettings, Table
 _TIME = re.compile(r"[1-9]\d*[smh]")
 
 
-class TrainerTable(Table):
+class UpdateKeys(Table):
+    """Keys of the optimizer step, in `[trainer]` for RL and in the table of each stage on given examples."""
+
+    learning_rate: float = Field(1e-6, gt=0)
+    """Peak of the schedule."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the first and the second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """AdamW's epsilon, against division by zero."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Applies to matrices only: norms, biases (of experts too) and Mamba's `A_log` are not decayed."""
+    grad_clip: float = Field(1.0, ge=0)
+    """Largest norm of the whole gradient; 0 = no clipping."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps over which the learning rate rises to its peak."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """After the warmup; linear and cosine reach 0 at the last step (RL: `run.max_steps`)."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
+
+
+class TrainerTable(UpdateKeys):
     """`[trainer]`: optimizer, batches, checkpoints, publication."""
 
     backend: Literal["auto", "single", "fsdp2", "deepspeed"] = "auto"
@@ -45,22 +66,6 @@ class TrainerTable(Table):
     """Seconds to wait for a rank at a collective before the trainer ends and is restarted."""
     optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"
     """`adamw_8bit` stores its moments in 8 bits (bitsandbytes); `muon` orthogonalizes the updates of matrices."""
-    learning_rate: float = Field(1e-6, gt=0)
-    """Peak of the schedule."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's decay rates of the first and the second moment."""
-    eps: float = Field(1e-8, gt=0)
-    """AdamW's epsilon, against division by zero."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Applies to matrices only: norms, biases (of experts too) and Mamba's `A_log` are not decayed."""
-    grad_clip: float = Field(1.0, ge=0)
-    """Largest norm of the whole gradient; 0 = no clipping."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate rises to its peak."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """After the warmup; linear and cosine reach 0 at `run.max_steps`."""
-    micro_batch_tokens: int = Field(8192, ge=1)
-    """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
     logprob_chunk: int = Field(0, ge=0)
     """Tokens whose logits over the vocabulary are in memory at the same time; 0 = 256 on a CPU, 2048 on a GPU."""
     gradient_checkpointing: bool = False

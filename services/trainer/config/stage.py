@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from headrace.services.trainer.algorithms.names import PreferenceKind
 from headrace.services.trainer.config.trackers import TrackersTable
-from headrace.services.trainer.settings import TrainerTable
+from headrace.services.trainer.settings import TrainerTable, UpdateKeys
 from headrace.wire.config.settings import ServiceSettings, Table
 
 STAGES = ("sft", "reward_model", "dpo")
@@ -14,7 +14,7 @@ RUN_KEYS = ("id", "stage", "seed", "device", "threads")
 """Keys of `[run]` that these stages use."""
 
 
-class StageTable(Table):
+class StageTable(UpdateKeys):
     """What these stages share. Backend, checkpoints and `resume` are those of `[trainer]`."""
 
     epochs: float = Field(1.0, gt=0)
@@ -30,18 +30,8 @@ class StageTable(Table):
     """Peak of the schedule."""
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's decay rates of the first and the second moment."""
-    eps: float = Field(1e-8, gt=0)
-    """AdamW's epsilon, against division by zero."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Applies to matrices only."""
-    grad_clip: float = Field(1.0, ge=0)
-    """Largest norm of the whole gradient; 0 = no clipping."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate rises to its peak."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """After the warmup; linear and cosine reach 0 at the last step."""
-    micro_batch_tokens: int = Field(8192, ge=1)
-    """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
     eval_every: int = Field(0, ge=0)
     """Steps between two evaluations of the held-out examples; 0 = only at the start and at the end."""
 

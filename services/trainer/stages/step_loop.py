@@ -103,7 +103,10 @@ class StepLoop:
         numbers = step_times(self._phases.lap(), train)
         numbers |= {"replayed": False, "incarnation": self._ledger.incarnation, "canary_gap": canary_gap}
         with self._phases("record"):
-            self._record_step(step, batch, outcome, numbers, on_the_way)
+            if self._records.full:
+                self._doing("the records of the steps before to be written")
+            self._records.add(step, batch, outcome, numbers, on_the_way)
+            self._doing("")
         if published:
             self._checkpoint_if_due(stepped=True)
 
@@ -181,20 +184,6 @@ class StepLoop:
             if ended:
                 self._runtime.publish()
         return ended, canary_gap
-
-    def _record_step(
-        self,
-        step: int,
-        batch: Sequence[ReadyGroup],
-        outcome: StepOutcome,
-        numbers: Mapping[str, object],
-        on_the_way: UntrainedGroups,
-    ) -> None:
-        """Has the step reported and recorded, beside the next one."""
-        if self._records.full:
-            self._doing("the records of the steps before to be written")
-        self._records.add(step, batch, outcome, numbers, on_the_way)
-        self._doing("")
 
     def checkpoint(self) -> None:
         """Takes the checkpoint of the current version, which is written in the background."""
