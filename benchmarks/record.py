@@ -21,7 +21,7 @@ from benchmarks.checkpoint import passes, seconds
 from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UNBOUNDED, UntrainedGroups
-from headrace.services.trainer.records.step_record import StepRecord
+from headrace.services.trainer.records.step_record import StepRecord, TrainedStep
 from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire import contracts
 
@@ -80,8 +80,8 @@ def main() -> None:
         writer = BackgroundWriter("the record", depth=2)
 
         def write(step: int) -> None:
-            line = record.line(step, batch, outcome, TIMES, UntrainedGroups(uninformative=0, stale=()))
-            record.write(step, batch, outcome, line)
+            trained = TrainedStep(step, batch, outcome, TIMES, UntrainedGroups(uninformative=0, stale=()))
+            record.write(trained, record.line(trained))
 
         for number in range(1, 2 * options.repeats, 2):
             found["before"].append(seconds(lambda step=number: write(step)))  # type: ignore[misc]

@@ -1,16 +1,12 @@
 """Reports and records each step of an RL run beside the next one."""
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
-from headrace.services.trainer.durability.ledger import ReadyGroup
-from headrace.services.trainer.durability.staleness import UntrainedGroups
-from headrace.services.trainer.records.step_record import StepRecord
+from headrace.services.trainer.records.step_record import StepRecord, TrainedStep
 from headrace.services.trainer.reporter import Reporter
-from headrace.services.trainer.step.step import StepOutcome
 from headrace.services.trainer.throughput.speed import Hardware, step_speed
 
 _DEPTH = 2
@@ -29,16 +25,9 @@ class StepWriter:
         """Whether `add` would wait."""
         return self._writer.full
 
-    def add(
-        self,
-        step: int,
-        batch: Sequence[ReadyGroup],
-        outcome: StepOutcome,
-        numbers: Mapping[str, object],
-        on_the_way: UntrainedGroups,
-    ) -> None:
+    def add(self, trained: TrainedStep) -> None:
         """Queues the report of a step to the orchestrator, and its record. Raises the error of an earlier one."""
-        self._writer.start(partial(self._write, step, batch, outcome, numbers, on_the_way))
+        self._writer.start(partial(self._write, trained))
 
     def check(self) -> None:
         """Raises the error of a record that could not be written."""
@@ -53,18 +42,11 @@ class StepWriter:
         self._writer.wait(limit_s)
         self._record.sync()
 
-    def _write(
-        self,
-        step: int,
-        batch: Sequence[ReadyGroup],
-        outcome: StepOutcome,
-        numbers: Mapping[str, object],
-        on_the_way: UntrainedGroups,
-    ) -> None:
-        line = self._record.line(step, batch, outcome, numbers, on_the_way)
+    def _write(self, trained: TrainedStep) -> None:
+        line = self._record.line(trained)
         line |= step_speed(line, self._hardware, rollout_gpus=self._reporter.rollout_gpus)
         self._reporter.waiting_share = line["wait_batch_share"]
         # JSON has no NaN: a status with one could not be read.
         finite = {key: float(value) for key, value in line.items() if math.isfinite(value)}
-        self._reporter.step(finite | {"step": float(step)})
-        self._ledger.recorded(self._record.write(step, batch, outcome, line))
+        self._reporter.step(finite | {"step": float(trained.step)})
+        self._ledger.recorded(self._record.write(trained, line))

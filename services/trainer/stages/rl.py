@@ -15,6 +15,7 @@ from headrace.services.trainer.durability.checkpointing import show_room
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger, RecordedStep
 from headrace.services.trainer.durability.ledger import Ledger, ReadyGroup
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
+from headrace.services.trainer.records.step_record import TrainedStep
 from headrace.services.trainer.records.step_trace import training
 from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.runtime.runtime import BrokerMaker
@@ -185,8 +186,8 @@ class RlStage:
         self._restored = step
         count_step(step, outcome)
         numbers = replay_times(phases) | {"replayed": True, "incarnation": 0}
-        line = self._life.record.line(step, batch, outcome, numbers, None)
-        self._replayed.append(self._life.record.write(step, batch, outcome, line))
+        trained = TrainedStep(step, batch, outcome, numbers)
+        self._replayed.append(self._life.record.write(trained, self._life.record.line(trained)))
 
     def _compare_settings(self, checkpoint: Checkpoint) -> None:
         """Warns if the config or the user's own code differs from the checkpoint's."""

@@ -9,6 +9,7 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups
 from headrace.services.trainer.learner.leader import Leader
+from headrace.services.trainer.records.step_record import TrainedStep
 from headrace.services.trainer.records.step_trace import phase_span, training
 from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.reporter import Reporter
@@ -105,7 +106,7 @@ class StepLoop:
         with self._phases("record"):
             if self._records.full:
                 self._doing("the records of the steps before to be written")
-            self._records.add(step, batch, outcome, numbers, on_the_way)
+            self._records.add(TrainedStep(step, batch, outcome, numbers, on_the_way))
             self._doing("")
         if published:
             self._checkpoint_if_due(stepped=True)

@@ -14,6 +14,7 @@ from headrace.services.trainer.durability import checkpointing
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
 from headrace.services.trainer.durability.journaled_ledger import RecordedStep
 from headrace.services.trainer.learner.learner import Saved
+from headrace.services.trainer.records.step_record import TrainedStep
 from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
@@ -47,15 +48,15 @@ class Record:
         self.opened, self.lines, self.synced, self.error = threading.Event(), [], [], None
         self.opened.set()
 
-    def line(self, step, *rest):
+    def line(self, trained):
         return {"seconds": 1.0, "wait_batch_share": 0.1}
 
-    def write(self, step, batch, outcome, line):
+    def write(self, trained, line):
         self.opened.wait(20)
         if self.error:
             raise self.error
-        self.lines.append(step)
-        return RecordedStep(step=step, rollouts="", rollouts_from=0)
+        self.lines.append(trained.step)
+        return RecordedStep(step=trained.step, rollouts="", rollouts_from=0)
 
     def sync(self):
         self.synced = list(self.lines)
@@ -212,7 +213,7 @@ def test_a_fenced_life_ends_it_before_the_checkpoint_shows(keep, tmp_path, monke
 def test_none_shows_before_the_steps_that_it_covers_are_recorded(keep, record, tmp_path):
     schedule, _ = keep(lambda: None)
     record.opened.clear()
-    schedule._records.add(3, (), None, {}, None)
+    schedule._records.add(TrainedStep(3, (), None, {}))
     schedule.save(3)
     time.sleep(0.3)
     assert published(tmp_path) == [] and record.synced == []
@@ -224,7 +225,7 @@ def test_none_shows_before_the_steps_that_it_covers_are_recorded(keep, record, t
 def test_none_shows_after_a_record_that_could_not_be_written_and_the_next_look_raises_why(keep, record, tmp_path):
     schedule, _ = keep(lambda: None)
     record.error = DiskError("the disk is full")
-    schedule._records.add(3, (), None, {}, None)
+    schedule._records.add(TrainedStep(3, (), None, {}))
     schedule.save(3)
     with pytest.raises(DiskError):
         schedule._writer.wait()
