@@ -3,6 +3,7 @@
 The stages without a journal write `evals.jsonl` the same way. A step that is replayed has one line.
 """
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,7 +37,8 @@ class MetricsLog:
 
     def sync(self) -> None:
         """Makes all lines durable: they survive a crash of the machine. Raises OSError."""
-        if self._written:
+        # A user may have removed it.
+        with contextlib.suppress(FileNotFoundError):
             atomic.sync(self._path)
 
 
