@@ -4,7 +4,7 @@ from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
 from headrace.config.tables import RunTables
 from headrace.services.trainer.config.stage import RUN_KEYS, STAGES
-from headrace.services.trainer.settings import UpdateKeys
+from headrace.services.trainer.settings import ProcessKeys
 
 _OF_EXAMPLES = ("model", "data", "trackers", "supervisor")
 """Tables that the stages on given examples read, beside `[run]`, `[trainer]` and their own."""
@@ -22,7 +22,7 @@ def unused(resolved: Resolved) -> list[str]:
             found.setdefault(keys[0], []).append(keys)
     return [
         f"{resolved.layer[unread[0]].origin}: [{table}] {', '.join('.'.join(keys[1:]) for keys in unread)}: not used "
-        f"by the stage {stage}" + (f", which reads [{stage}] in its place" if table in ("run", "trainer") else "")
+        f"by the stage {stage}" + (f", whose own table is [{stage}]" if table in ("run", "trainer") else "")
         for table, unread in found.items()
     ]
 
@@ -34,7 +34,7 @@ def _is_read(config: RunFile, keys: tuple[str, ...]) -> bool:
     if table == "run":
         return key in RUN_KEYS
     if table == "trainer":
-        return key not in UpdateKeys.model_fields
+        return key in ProcessKeys.model_fields or key == "http_port"
     return table in _OF_EXAMPLES or table == stage or keys == ("rollout", "deterministic")
 
 

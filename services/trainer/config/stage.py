@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from headrace.services.trainer.algorithms.names import PreferenceKind
 from headrace.services.trainer.config.trackers import TrackersTable
-from headrace.services.trainer.settings import TrainerTable, UpdateKeys
+from headrace.services.trainer.settings import ProcessKeys, UpdateKeys
 from headrace.wire.config.settings import ServiceSettings, Table
 
 STAGES = ("sft", "reward_model", "dpo")
@@ -89,7 +89,7 @@ class StageSettings(ServiceSettings):
 
     node: int = Field(0, ge=0)
     """Which of `trainer.nodes` machines this is."""
-    trainer: TrainerTable = TrainerTable()
+    trainer: ProcessKeys = ProcessKeys()
     trackers: TrackersTable = TrackersTable()
     sft: SftTable = SftTable()
     reward_model: RewardModelTable = RewardModelTable()

@@ -15,7 +15,7 @@ from headrace.services.trainer.durability.background_writer import BackgroundWri
 from headrace.services.trainer.durability.checkpoint import CheckpointState, CheckpointStore
 from headrace.services.trainer.durability.host_copy import Files
 from headrace.services.trainer.durability.rank_shards import RankShards
-from headrace.services.trainer.settings import TrainerTable
+from headrace.services.trainer.settings import ProcessKeys
 from headrace.wire.errors import DataError
 from headrace.wire.process import failpoints
 from headrace.wire.rundir.events import EventLog
@@ -32,7 +32,7 @@ class CheckpointWriter:
         self,
         store: CheckpointStore,
         ranks: Ranks,
-        table: TrainerTable,
+        table: ProcessKeys,
         copy: Callable[[int], tuple[CheckpointState, Future[Files]]],
         events: EventLog | None,
         *,

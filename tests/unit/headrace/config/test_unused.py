@@ -23,6 +23,7 @@ deterministic = true
 replicas = 4
 [trainer]
 learning_rate = 1e-3
+publish = "disk"
 checkpoint_every = 5
 """
 
@@ -34,10 +35,10 @@ def said(folder: Path, text: str, *arguments: str) -> list[str]:
 
 def test_a_stage_on_examples_names_what_others_read_and_no_default(tmp_path: Path) -> None:
     assert said(tmp_path, SFT, "--broker.lease-s", "5") == [
-        "run.toml:4: [run] max_steps: not used by the stage sft, which reads [sft] in its place",
+        "run.toml:4: [run] max_steps: not used by the stage sft, whose own table is [sft]",
         "run.toml:12: [dpo] beta: not used by the stage sft",
         "run.toml:15: [rollout] replicas: not used by the stage sft",
-        "run.toml:17: [trainer] learning_rate: not used by the stage sft, which reads [sft] in its place",
+        "run.toml:17: [trainer] learning_rate, publish: not used by the stage sft, whose own table is [sft]",
         "--broker.lease-s: [broker] lease_s: not used by the stage sft",
     ]
 
