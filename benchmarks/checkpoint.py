@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(), help="on the file system to measure")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    files, copy, writer = state(options.mb), HostCopy(torch.device("cpu")), BackgroundWriter()
+    files, copy, writer = state(options.mb), HostCopy(torch.device("cpu")), BackgroundWriter("the checkpoint")
     rows = torch.randn(1024, 1024)
     count = round(0.5 / seconds(lambda: passes(rows, 10)) * 10)
     found: dict[str, list[float]] = {"before": [], "held": [], "step": [], "step_beside_copy": [], "written": []}

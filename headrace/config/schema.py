@@ -5,7 +5,6 @@ from pydantic import model_validator
 from headrace.config.reward_checks import all_leaves, eval_problem, reward_problem
 from headrace.config.tables import RunTables
 from headrace.services.trainer.config.checks import critic_problem
-from headrace.services.trainer.config.stage import StageTable
 
 
 class RunFile(RunTables):
@@ -149,9 +148,3 @@ def _environment_problem(config: RunFile) -> str | None:
             "episodes of a group are played at a time"
         )
     return None
-
-
-def stage_table(config: RunFile) -> StageTable:
-    """The table of the stage that the config runs. Raises KeyError for the RL stage, which has none."""
-    tables: dict[str, StageTable] = {"sft": config.sft, "reward_model": config.reward_model, "dpo": config.dpo}
-    return tables[config.run.stage]

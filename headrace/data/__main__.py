@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 from headrace.config.resolve import resolve
-from headrace.config.schema import RunFile, stage_table
+from headrace.config.schema import RunFile
 from headrace.data.check_rows import check_rows
 from headrace.data.prepare import LengthLimits, as_json, prepare
 from headrace.data.prepare_examples import prepare_examples
 from headrace.data.progress import RowProgress
 from headrace.data.tasks import prepare_tasks
 from headrace.model.model_check import check_model
+from headrace.services.trainer.config.stage import stage_table
 from headrace.wire.errors import ConfigError, DataError
 
 BAD_INPUT = 2
@@ -67,7 +68,7 @@ def _prompts(config: RunFile, out: Path, progress: RowProgress) -> str:
 
 def _examples(config: RunFile, out: Path, progress: RowProgress) -> str:
     facts = check_model(config.model.path, engine="")
-    longest = min(stage_table(config).max_tokens or facts.context_length, facts.context_length)
+    longest = min(stage_table(config, config.run.stage).max_tokens or facts.context_length, facts.context_length)
     limits = LengthLimits(max_prompt_tokens=longest, vocab_size=facts.vocab_size, seed=config.run.seed)
     return as_json(prepare_examples(config.data, config.run.stage, config.model.path, limits, out, progress))
 

@@ -25,6 +25,7 @@ from headrace.doctor.memory_plan import (
 from headrace.doctor.placement import gpu_rows, placement
 from headrace.doctor.sizes import ModelShape, read_shape
 from headrace.services.trainer.config.chunks import logprob_chunk
+from headrace.services.trainer.config.stage import stage_table
 
 _NAME = "memory plan"
 _ESTIMATE = "what lies there for good is exact, what passes in a step an estimate (within 3% in four steps on an H200)"
@@ -63,7 +64,7 @@ def training_of(config: RunFile, shape: ModelShape) -> Training:
     """How the config trains `shape`."""
     table, model, algorithm = config.trainer, config.model, config.algorithm
     rl = config.run.stage == "rl"
-    offline = {"sft": config.sft, "reward_model": config.reward_model, "dpo": config.dpo}.get(config.run.stage)
+    offline = None if rl else stage_table(config, config.run.stage)
     values = []
     if rl and algorithm.needs_critic:
         values.append(_value_shape(config.critic.path, shape))

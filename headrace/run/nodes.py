@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.config.tables import SupervisorTable
-from headrace.services.trainer.settings import TrainerTable
+from headrace.services.trainer.settings import ProcessKeys
 from headrace.wire.errors import ConfigError
 
 
@@ -18,7 +18,7 @@ def check_nodes(resolved: Resolved) -> None:
         )
 
 
-def start_notes(run_dir: Path, table: TrainerTable) -> list[str]:
+def start_notes(run_dir: Path, table: ProcessKeys) -> list[str]:
     """What there is to know and to do at a start, one line each: compiled layers, the other machines."""
     compiled = (
         "trainer.compile: the first step compiles the layers; resumed on a GPU, the run may differ in its last bits"
@@ -32,6 +32,6 @@ def start_notes(run_dir: Path, table: TrainerTable) -> list[str]:
     ]
 
 
-def ready_s(supervisor: SupervisorTable, table: TrainerTable) -> float:
+def ready_s(supervisor: SupervisorTable, table: ProcessKeys) -> float:
     """Seconds that the trainer's process may take to become ready: its machines may have to wait for each other."""
     return supervisor.ready_s + (table.rendezvous_timeout_s if table.nodes > 1 else 0.0)

@@ -12,7 +12,6 @@ from typing import Any
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
-from headrace.config.tables import Ports
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible
@@ -27,6 +26,7 @@ from headrace.run.preparation.input_checks import check_data_files, check_model_
 from headrace.run.preparation.locked_start import locked_start, settled_start
 from headrace.run.receipts import end_receipt
 from headrace.services.trainer.config.stage import StageSettings
+from headrace.services.trainer.settings import ProcessKeys
 from headrace.supervisor.alone import STOPPED_CODE, Alone
 from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment, python
@@ -166,7 +166,7 @@ def _plan(resolved: Resolved, run_dir: Path, env: dict[str, str], *, check: bool
     port = wanted or pick_ports(1)[0]
     values: dict[str, Any] = config.model_dump(mode="python", serialize_as_any=True)
     values["model"] = {key: value for key, value in values["model"].items() if key in ModelTable.model_fields}
-    trainer = {key: value for key, value in values["trainer"].items() if key not in Ports.model_fields}
+    trainer = {key: value for key, value in values["trainer"].items() if key in ProcessKeys.model_fields}
     settings = StageSettings.model_validate(
         {name: values[name] for name in ("run", "model", "trackers", "sft", "reward_model", "dpo")}
         | {"trainer": trainer, "run_dir": run_dir, "http_port": port}

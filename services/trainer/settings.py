@@ -16,8 +16,29 @@ from headrace.wire.config.settings import ServiceSettings, Table
 _TIME = re.compile(r"[1-9]\d*[smh]")
 
 
-class TrainerTable(Table):
-    """`[trainer]`: optimizer, batches, checkpoints, publication."""
+class UpdateKeys(Table):
+    """Keys of the optimizer step, in `[trainer]` for RL and in the table of each stage on given examples."""
+
+    learning_rate: float = Field(1e-6, gt=0)
+    """Peak of the schedule."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the first and the second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """AdamW's epsilon, against division by zero."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Applies to matrices only: norms, biases (of experts too) and Mamba's `A_log` are not decayed."""
+    grad_clip: float = Field(1.0, ge=0)
+    """Largest norm of the whole gradient; 0 = no clipping."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps over which the learning rate rises to its peak."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """After the warmup; linear and cosine reach 0 at the last step (RL: `run.max_steps`)."""
+    micro_batch_tokens: int = Field(8192, ge=1)
+    """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
+
+
+class ProcessKeys(Table):
+    """Keys of `[trainer]` that every stage reads: ranks, backend, checkpoints."""
 
     backend: Literal["auto", "single", "fsdp2", "deepspeed"] = "auto"
     """How a step is computed: `auto` is `single` on one rank and `fsdp2` on several."""
@@ -45,24 +66,6 @@ class TrainerTable(Table):
     """Seconds to wait for a rank at a collective before the trainer ends and is restarted."""
     optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"
     """`adamw_8bit` stores its moments in 8 bits (bitsandbytes); `muon` orthogonalizes the updates of matrices."""
-    learning_rate: float = Field(1e-6, gt=0)
-    """Peak of the schedule."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's decay rates of the first and the second moment."""
-    eps: float = Field(1e-8, gt=0)
-    """AdamW's epsilon, against division by zero."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Applies to matrices only: norms, biases (of experts too) and Mamba's `A_log` are not decayed."""
-    grad_clip: float = Field(1.0, ge=0)
-    """Largest norm of the whole gradient; 0 = no clipping."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate rises to its peak."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """After the warmup; linear and cosine reach 0 at `run.max_steps`."""
-    micro_batch_tokens: int = Field(8192, ge=1)
-    """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
-    logprob_chunk: int = Field(0, ge=0)
-    """Tokens whose logits over the vocabulary are in memory at the same time; 0 = 256 on a CPU, 2048 on a GPU."""
     gradient_checkpointing: bool = False
     """Recompute the layers in backward: less memory, more time."""
     memory_fraction: float = Field(1.0, gt=0, le=1)
@@ -76,35 +79,11 @@ class TrainerTable(Table):
     """Seconds that a checkpoint should take at most. A longer one continues, but counts as time without a step."""
     keep_checkpoints: int = Field(2, ge=1)
     """Number of checkpoints to keep; older ones are removed, but one valid checkpoint always remains."""
-    keep_rollouts_mib: int = Field(10240, ge=0)
-    """Size limit of `RUN/rollouts`; the oldest steps are removed beyond it. 0 = keep all."""
-    disk_reserve_mib: int = Field(64, ge=0)
-    """Free MiB that must remain beside the batch when a step is journaled: without them the run pauses, for
-    `batch_timeout_s` at most. 0 = no reserve."""
     resume: bool = True
     """Continue from the newest valid checkpoint and the journal; false: refuse a run directory that has them."""
-    publish: Literal["broadcast", "disk"] = "broadcast"
-    """How weights reach the engines: over collective groups, or always as safetensors in `RUN/weights`."""
-    bucket_mib: int = Field(512, ge=1)
-    """Size of one transfer; tensors that must arrive together (the experts of a layer, its attention) may be larger."""
-    batch_timeout_s: float = Field(1800.0, gt=0)
-    """Seconds without a batch after which the process ends with a diagnosis."""
-    orchestrator_timeout_s: float = Field(120.0, gt=0)
-    """Seconds for which the orchestrator may be unreachable when the trainer cannot continue without it."""
-    turn_timeout_s: float = Field(1800.0, gt=0)
-    """With `rollout.gpu_sharing = "turns"`: seconds for which the engines may keep the GPU once the batch is complete.
-    Must exceed `eval.deadline_s`."""
-    publish_timeout_s: float = Field(900.0, gt=0)
-    """Seconds for one publication, including retries."""
-    evaluation_timeout_s: float = Field(600.0, gt=0)
-    """Seconds for which the trainer waits at the end for evaluations in progress."""
-    canary_tokens: int = Field(16, ge=2)
-    """Length of the canary prompt that verifies each publication."""
-    canary_tolerance: float = Field(0.0, ge=0)
-    """Largest logprob difference allowed; 0 = 1e-3 in float32, 0.5 in bfloat16."""
 
     @model_validator(mode="after")
-    def _spread_equally(self) -> "TrainerTable":
+    def _spread_equally(self) -> "ProcessKeys":
         if self.ranks % self.nodes:
             raise ValueError(
                 f"ranks = {self.ranks} (all machines together) is no multiple of nodes = {self.nodes}: each machine "
@@ -136,6 +115,37 @@ class TrainerTable(Table):
         if value and not 1 <= int(value.rpartition(":")[2]) <= 65535:
             raise ValueError(f"{value!r}: a port is a number from 1 to 65535")
         return value
+
+
+class TrainerTable(UpdateKeys, ProcessKeys):
+    """`[trainer]`: optimizer, batches, checkpoints, publication."""
+
+    logprob_chunk: int = Field(0, ge=0)
+    """Tokens whose logits over the vocabulary are in memory at the same time; 0 = 256 on a CPU, 2048 on a GPU."""
+    keep_rollouts_mib: int = Field(10240, ge=0)
+    """Size limit of `RUN/rollouts`; the oldest steps are removed beyond it. 0 = keep all."""
+    disk_reserve_mib: int = Field(64, ge=0)
+    """Free MiB that must remain beside the batch when a step is journaled: without them the run pauses, for
+    `batch_timeout_s` at most. 0 = no reserve."""
+    publish: Literal["broadcast", "disk"] = "broadcast"
+    """How weights reach the engines: over collective groups, or always as safetensors in `RUN/weights`."""
+    bucket_mib: int = Field(512, ge=1)
+    """Size of one transfer; tensors that must arrive together (the experts of a layer, its attention) may be larger."""
+    batch_timeout_s: float = Field(1800.0, gt=0)
+    """Seconds without a batch after which the process ends with a diagnosis."""
+    orchestrator_timeout_s: float = Field(120.0, gt=0)
+    """Seconds for which the orchestrator may be unreachable when the trainer cannot continue without it."""
+    turn_timeout_s: float = Field(1800.0, gt=0)
+    """With `rollout.gpu_sharing = "turns"`: seconds for which the engines may keep the GPU once the batch is complete.
+    Must exceed `eval.deadline_s`."""
+    publish_timeout_s: float = Field(900.0, gt=0)
+    """Seconds for one publication, including retries."""
+    evaluation_timeout_s: float = Field(600.0, gt=0)
+    """Seconds for which the trainer waits at the end for evaluations in progress."""
+    canary_tokens: int = Field(16, ge=2)
+    """Length of the canary prompt that verifies each publication."""
+    canary_tolerance: float = Field(0.0, ge=0)
+    """Largest logprob difference allowed; 0 = 1e-3 in float32, 0.5 in bfloat16."""
 
 
 class TrainerSettings(ServiceSettings):

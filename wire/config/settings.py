@@ -32,7 +32,8 @@ class RunTable(Table):
     seed: int = Field(0, ge=0)
     """Determines the order of the prompts, initial states and every rollout's seed."""
     max_steps: int = Field(100, ge=0)
-    """The run ends after this many optimizer steps in total (also after `--resume`); 0 = it only evaluates."""
+    """A run of the stage `rl` ends after this many optimizer steps in total (also after `--resume`); 0 = it only
+    evaluates."""
     max_staleness: int = Field(1, ge=0)
     """No trained token may be older than this many policy versions; 0 = strictly on-policy. With `stale = "late"` it
     bounds what is issued, not the age of what is trained."""

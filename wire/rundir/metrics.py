@@ -3,10 +3,11 @@
 The stages without a journal write `evals.jsonl` the same way. A step that is replayed has one line.
 """
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.wire.rundir import jsonl
+from headrace.wire.rundir import atomic, jsonl
 from headrace.wire.rundir.jsonl import Record
 from headrace.wire.rundir.layout import RunPaths
 
@@ -33,6 +34,12 @@ class MetricsLog:
         if step not in self._written:
             jsonl.append(self._path, {STEP: step, **numbers}, durable=False)
             self._written.add(step)
+
+    def sync(self) -> None:
+        """Makes all lines durable: they survive a crash of the machine. Raises OSError."""
+        # A user may have removed it.
+        with contextlib.suppress(FileNotFoundError):
+            atomic.sync(self._path)
 
 
 def steps_of(run_dir: Path) -> dict[int, Record]:

@@ -8,6 +8,7 @@ the last; a sample takes milliseconds where the whole takes minutes.
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,6 +50,13 @@ class ModelFiles:
     def tokenizer(self) -> dict[str, str]:
         """Those of the tokenizer."""
         return {name: digest for name, digest in self.files.items() if name != MODEL_CONFIG}
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copies the files of a model's tokenizer that exist. Raises OSError."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
 
 
 def read_model_files(folder: Path) -> ModelFiles:

@@ -6,11 +6,15 @@ from pydantic import Field, model_validator
 
 from headrace.services.trainer.algorithms.names import PreferenceKind
 from headrace.services.trainer.config.trackers import TrackersTable
-from headrace.services.trainer.settings import TrainerTable
+from headrace.services.trainer.settings import ProcessKeys, UpdateKeys
 from headrace.wire.config.settings import ServiceSettings, Table
 
+STAGES = ("sft", "reward_model", "dpo")
+RUN_KEYS = ("id", "stage", "seed", "device", "threads")
+"""Keys of `[run]` that these stages use."""
 
-class StageTable(Table):
+
+class StageTable(UpdateKeys):
     """What these stages share. Backend, checkpoints and `resume` are those of `[trainer]`."""
 
     epochs: float = Field(1.0, gt=0)
@@ -26,18 +30,8 @@ class StageTable(Table):
     """Peak of the schedule."""
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's decay rates of the first and the second moment."""
-    eps: float = Field(1e-8, gt=0)
-    """AdamW's epsilon, against division by zero."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Applies to matrices only."""
-    grad_clip: float = Field(1.0, ge=0)
-    """Largest norm of the whole gradient; 0 = no clipping."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate rises to its peak."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """After the warmup; linear and cosine reach 0 at the last step."""
-    micro_batch_tokens: int = Field(8192, ge=1)
-    """Tokens (padding included) of one forward pass; the memory dial. Changes no gradient."""
     eval_every: int = Field(0, ge=0)
     """Steps between two evaluations of the held-out examples; 0 = only at the start and at the end."""
 
@@ -88,14 +82,14 @@ class DpoTable(StageTable):
 
 
 class StageSettings(ServiceSettings):
-    """All settings of a stage on given examples, which `run.stage` names. Of `[run]` it uses seed, device and threads.
+    """All settings of a stage on given examples, which `run.stage` names. Of `[run]` it uses `RUN_KEYS`.
 
     The examples are `run_dir/examples.parquet`, the held-out ones `run_dir/eval_examples.parquet` (it may be absent).
     """
 
     node: int = Field(0, ge=0)
     """Which of `trainer.nodes` machines this is."""
-    trainer: TrainerTable = TrainerTable()
+    trainer: ProcessKeys = ProcessKeys()
     trackers: TrackersTable = TrackersTable()
     sft: SftTable = SftTable()
     reward_model: RewardModelTable = RewardModelTable()
@@ -104,5 +98,10 @@ class StageSettings(ServiceSettings):
     @property
     def table(self) -> StageTable:
         """The table of the stage named by `run.stage`."""
-        tables: dict[str, StageTable] = {"sft": self.sft, "reward_model": self.reward_model, "dpo": self.dpo}
-        return tables[self.run.stage]
+        return stage_table(self, self.run.stage)
+
+
+def stage_table(tables: Table, stage: str) -> StageTable:
+    """The table of a stage on given examples, among all tables. Raises AttributeError for the RL stage."""
+    found: StageTable = getattr(tables, stage)
+    return found

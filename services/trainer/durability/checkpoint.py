@@ -154,6 +154,7 @@ class CheckpointStore:
             with writing(final):
                 hashes = write_shards(aside, files, rank=0, ranks=ranks)
                 _write_manifest(aside, state, {**hashes, **others()}, schema=SCHEMA if ranks == 1 else _SHARDED)
+                failpoints.reach("step.mid_checkpoint")
                 midway()
                 atomic.publish_folder(aside, final, durable=True)
         finally:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.services.trainer import metrics
@@ -47,7 +47,8 @@ class JournaledLedger:
     def __init__(self, ledger: Ledger, journal: JournalWriter, events: EventLog, *, version: int, digest: str) -> None:
         self._ledger = ledger
         self._journal = journal
-        self._events = events
+        self.events = events
+        """The log of this life, which has a lock of its own."""
         self._lock = threading.Lock()
         self._unreported: list[GroupFate] = []
         self._suspects = Suspects()
@@ -122,7 +123,7 @@ class JournaledLedger:
             groups = [(group.group_index, group.group_id) for group in batch]
             record = self._journal.batch(step, groups, [group.data for group in batch])
             discarded = self._ledger.discarded
-            self._events.append(
+            self.events.append(
                 "batch", step=step, group_ids=list(record.group_ids), digest=record.digest, discarded=discarded
             )
             fates = [GroupFate(group_index=index, group_id=name, step=step) for index, name in groups]
@@ -139,7 +140,7 @@ class JournaledLedger:
         """Journals that the weights are now those of version `step`."""
         with self._lock:
             self._journal.step_done(step, weights_digest)
-            self._events.append("step_done", step=step, weights_digest=weights_digest)
+            self.events.append("step_done", step=step, weights_digest=weights_digest)
             self.version = step
             self.weights_digest = weights_digest
 
@@ -162,31 +163,18 @@ class JournaledLedger:
 
     def recorded(self, written: RecordedStep) -> None:
         """Records the digests of a step's files."""
-        with self._lock:
-            self._events.append(
-                "step_recorded",
-                step=written.step,
-                rollouts=written.rollouts,
-                rollouts_from=written.rollouts_from,
-            )
-
-    def checkpoint_saved(self, step: int, manifest: str, kept: Sequence[int]) -> None:
-        """Records a checkpoint: the digest of its manifest, and the steps of those that are kept."""
-        with self._lock:
-            self._events.append("checkpoint_saved", step=step, manifest=manifest, kept=list(kept))
+        self.events.append("step_recorded", **asdict(written))
 
     def exported(self, path: Path, weights_sha256: str) -> None:
         """Records that the model of the current version is written, with the digest of each file. Raises OSError."""
-        files = sha256_of_files(path)
-        with self._lock:
-            self._events.append(
-                "exported",
-                path=str(path),
-                weights_sha256=weights_sha256,
-                step=self.version,
-                weights_digest=self.weights_digest,
-                files=files,
-            )
+        self.events.append(
+            "exported",
+            path=str(path),
+            weights_sha256=weights_sha256,
+            step=self.version,
+            weights_digest=self.weights_digest,
+            files=sha256_of_files(path),
+        )
 
     def missing(self) -> tuple[str, list[int]]:
         """Describes what the next batch lacks, and returns the groups that it waits for, if these are certain ones."""
@@ -213,7 +201,7 @@ class JournaledLedger:
         """Closes journal and events."""
         with self._lock:
             self._journal.close()
-            self._events.close()
+            self.events.close()
 
     def _drop_all(self, fates: list[GroupFate]) -> None:
         if not fates:
@@ -223,7 +211,7 @@ class JournaledLedger:
         )
         for fate in fates:
             self._ledger.end(fate)
-            self._events.append("dropped", group_id=fate.group_id, group_index=fate.group_index, reason=fate.reason)
+            self.events.append("dropped", group_id=fate.group_id, group_index=fate.group_index, reason=fate.reason)
             metrics.GROUPS_DROPPED.labels(str(DropReason(fate.reason))).inc()
         self._unreported += fates
         metrics.GROUPS_READY.set(self._ledger.ready)

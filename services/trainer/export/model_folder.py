@@ -1,7 +1,6 @@
 """The trained model as a Hugging Face folder (safetensors, config, tokenizer), written whole or not at all."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from headrace.services.trainer.model.layout import own_dtypes
 from headrace.services.trainer.model.lora import adapter_config
 from headrace.services.trainer.model.model import TrainedModule
 from headrace.wire.rundir import atomic
-from headrace.wire.rundir.model_files import TOKENIZER_FILES, check_tokenizer
+from headrace.wire.rundir.model_files import check_tokenizer, copy_tokenizer
 from headrace.wire.weights import weights_sha256
 
 _ADAPTER_ONLY = """
@@ -55,9 +54,7 @@ def export_model(
             _write_model(module, tensors, aside, dtype)
         if module.lora:
             _write_adapter(adapter, adapter_config(module.lora, source.name), aside / ADAPTER, dtype)
-        for name in TOKENIZER_FILES:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, aside / name)
+        copy_tokenizer(source, aside)
     written = target / ADAPTER if module.quantized else target
     return weights_sha256((n, t) for file in written.glob("*.safetensors") for n, t in load_file(file).items())
 

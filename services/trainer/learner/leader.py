@@ -115,7 +115,7 @@ def follow(ranks: Ranks, load: Callable[[], Learner], canary: Callable[[Backend]
     """
     commands = _channel(ranks)
     learner: Learner | None = None
-    shards, writer = RankShards(ranks), BackgroundWriter()
+    shards, writer = RankShards(ranks), BackgroundWriter("the shard")
     while True:
         command = commands.next()
         if command.name == "stop":

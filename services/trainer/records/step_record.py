@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from headrace.services.trainer.durability.staleness import UntrainedGroups, gene
 from headrace.services.trainer.records.rollout_folder import RolloutFolder
 from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepOutcome
+from headrace.wire.process import failpoints
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry.logs import get_logger
@@ -21,6 +23,19 @@ _SAY_AGAIN_STEPS = 20
 _FIRST_STEPS = 5
 _SHOWN = ("loss", "reward_mean", "grad_norm", "logprob_gap_max", "canary_gap", "staleness_max", "seconds", "replayed")
 log = get_logger("trainer.rl")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """What is recorded of a step."""
+
+    step: int
+    batch: Sequence[ReadyGroup]
+    outcome: StepOutcome
+    numbers: Mapping[str, object]
+    """Those of its clock, and `replayed`."""
+    on_the_way: UntrainedGroups | None = None
+    """The groups dropped before it; None for a replayed step, as the journal does not record their lengths."""
 
 
 class StepRecord:
@@ -33,20 +48,10 @@ class StepRecord:
         self._said_stale_at = -_SAY_AGAIN_STEPS
         self._lines = MetricsLog(RunPaths(run_dir).metrics)
 
-    def line(
-        self,
-        step: int,
-        batch: Sequence[ReadyGroup],
-        outcome: StepOutcome,
-        numbers: Mapping[str, object],
-        on_the_way: UntrainedGroups | None,
-    ) -> dict[str, Any]:
-        """Collects all numbers of a step: `numbers` are those of its clock.
-
-        `on_the_way`: the groups dropped before it; None for a replayed step, as the journal does not record their
-        lengths.
-        """
-        groups, bound = [group.scored for group in batch], self._most_lag
+    def line(self, trained: TrainedStep) -> dict[str, Any]:
+        """Collects all numbers of a step."""
+        step, outcome, on_the_way = trained.step, trained.outcome, trained.on_the_way
+        groups, bound = [group.scored for group in trained.batch], self._most_lag
         of_batch = batch_metrics(
             groups, version=step - 1, most_lag=bound, shaping=outcome.shaping, source_column=self._source_column
         )
@@ -54,17 +59,21 @@ class StepRecord:
             of_batch |= toll(groups, on_the_way.stale, version=step - 1, bound=bound)
             of_batch["groups_discarded"] = on_the_way.uninformative
             of_batch["generated_tokens"] = on_the_way.spent + sum(map(generated_tokens, groups))
-        return {"t": round(time.time(), 3), **numbers, **outcome.metrics, **outcome.peaks, **of_batch}
+        return {"t": round(time.time(), 3), **trained.numbers, **outcome.metrics, **outcome.peaks, **of_batch}
 
-    def write(
-        self, step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, line: Mapping[str, Any]
-    ) -> RecordedStep:
+    def write(self, trained: TrainedStep, line: Mapping[str, Any]) -> RecordedStep:
         """Writes the rollouts and `line`, sets the metrics, logs; returns the digest of the rollouts."""
+        step, batch = trained.step, trained.batch
         # The rollouts first: who reads a step's line finds its file.
-        rollouts = self._rollouts.add(step, batch, outcome, replayed=line["replayed"])
+        rollouts = self._rollouts.add(step, batch, trained.outcome, replayed=line["replayed"])
+        failpoints.reach("step.rollouts_written")
         self._lines.append(step, line)
         self._show(step, batch, line)
         return RecordedStep(step=step, rollouts=rollouts, rollouts_from=self._rollouts.oldest)
+
+    def sync(self) -> None:
+        """Makes all lines durable. Raises OSError."""
+        self._lines.sync()
 
     def _show(self, step: int, batch: Sequence[ReadyGroup], line: Mapping[str, Any]) -> None:
         if not line["replayed"]:

@@ -5,7 +5,6 @@ the one that is trained.
 """
 
 import json
-import shutil
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from headrace.services.trainer.stages.offline.reference import folder_digest
 from headrace.services.trainer.stages.parts import prepare_torch
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.rundir.model_files import TOKENIZER_FILES
+from headrace.wire.rundir.model_files import copy_tokenizer
 from headrace.wire.telemetry.logs import get_logger
 
 _MARK = "made_from.json"
@@ -49,9 +48,7 @@ def write_engine_base(settings: TrainerSettings) -> Path:
 def _write(settings: TrainerSettings, folder: Path, device: torch.device) -> None:
     source = settings.model.path
     load_rounded(source, device=str(device), dtype=getattr(torch, settings.model.dtype)).save_pretrained(folder)
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    copy_tokenizer(source, folder)
 
 
 def _facts(settings: TrainerSettings, device: torch.device) -> dict[str, str]:

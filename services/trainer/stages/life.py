@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 from headrace.services.trainer.distributed.stop import StopSignal
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
-from headrace.services.trainer.durability.staleness import most_lag
 from headrace.services.trainer.publication.publisher import Publisher
 from headrace.services.trainer.records.step_record import StepRecord
 from headrace.services.trainer.records.step_trace import phase_span
 from headrace.services.trainer.runtime.gpu_turns import TrainerTurns, make_locks
 from headrace.services.trainer.runtime.runtime import BrokerMaker, Runtime
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.services.trainer.stages.parts import make_publisher
+from headrace.services.trainer.stages.parts import make_publisher, make_record
 from headrace.services.trainer.timing.phases import Phases
 from headrace.wire.rundir.layout import RunPaths
 
@@ -57,12 +56,7 @@ def begin_life(settings: TrainerSettings, make_broker: BrokerMaker, stop: StopSi
         settings=settings,
         stop=stop,
         checkpoints=CheckpointStore(RunPaths(settings.run_dir).checkpoints, keep=keys.keep_checkpoints),
-        record=StepRecord(
-            settings.run_dir,
-            keep_rollouts_mib=keys.keep_rollouts_mib,
-            most_lag=most_lag(settings.run.stale, settings.run.max_staleness),
-            source_column=settings.task_column,
-        ),
+        record=make_record(settings),
         publisher=publisher,
         runtime=runtime,
         turns=TrainerTurns(make_locks(settings), runtime.ask_turn, doing, limit_s=keys.turn_timeout_s),

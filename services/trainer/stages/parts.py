@@ -27,6 +27,7 @@ from headrace.services.trainer.model.optimizers import OptimizerOptions
 from headrace.services.trainer.publication.canary import make_canary
 from headrace.services.trainer.publication.index_check import check_published
 from headrace.services.trainer.publication.publisher import Publisher
+from headrace.services.trainer.records.step_record import StepRecord
 from headrace.services.trainer.settings import TrainerSettings, TrainerTable
 from headrace.services.trainer.stages.own_functions import load_algorithm
 from headrace.services.trainer.stages.ptx import read_ptx
@@ -216,6 +217,16 @@ def make_publisher(settings: TrainerSettings) -> Publisher:
         disk_only=table.publish == "disk",
         adapter_config=adapter_config(settings.model.lora, settings.model.path.name),
         canary=canary_maker(settings),
+    )
+
+
+def make_record(settings: TrainerSettings) -> StepRecord:
+    """Builds the writer of the records of steps."""
+    return StepRecord(
+        settings.run_dir,
+        keep_rollouts_mib=settings.trainer.keep_rollouts_mib,
+        most_lag=most_lag(settings.run.stale, settings.run.max_staleness),
+        source_column=settings.task_column,
     )
 
 

@@ -15,7 +15,9 @@ from headrace.services.trainer.durability.checkpointing import show_room
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger, RecordedStep
 from headrace.services.trainer.durability.ledger import Ledger, ReadyGroup
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
+from headrace.services.trainer.records.step_record import TrainedStep
 from headrace.services.trainer.records.step_trace import training
+from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.runtime.runtime import BrokerMaker
 from headrace.services.trainer.runtime.token_limits import TokenLimits
 from headrace.services.trainer.settings import TrainerSettings
@@ -104,13 +106,15 @@ class RlStage:
         code = code_digest(self._settings)
         assert self._runtime.reporter is not None
         reporter = self._runtime.reporter
-        schedule = CheckpointSchedule(
-            self._settings, life.checkpoints, leader, ledger, reporter, version=_step_of(checkpoint), code_digest=code
-        )
         hardware = read_hardware(device, ranks.size, peak_tflops=self._settings.trainer.peak_tflops)
-        steps = StepLoop(life, leader, ledger, reporter, schedule, hardware=hardware, version=self._restored)
+        writer = StepWriter(life.record, reporter, ledger, hardware)
+        began_with = _step_of(checkpoint)
+        schedule = CheckpointSchedule(
+            self._settings, life.checkpoints, leader, ledger, reporter, writer, version=began_with, code_digest=code
+        )
+        steps = StepLoop(life, leader, ledger, reporter, schedule, writer, version=self._restored)
         # By time: at once, or lives that are shorter than it would replay more and more.
-        if self._restored - _step_of(checkpoint) >= (self._settings.trainer.checkpoint_steps or 1):
+        if self._restored - began_with >= (self._settings.trainer.checkpoint_steps or 1):
             steps.checkpoint()
         # The time before is not part of the first step.
         life.phases.lap()
@@ -182,8 +186,8 @@ class RlStage:
         self._restored = step
         count_step(step, outcome)
         numbers = replay_times(phases) | {"replayed": True, "incarnation": 0}
-        line = self._life.record.line(step, batch, outcome, numbers, None)
-        self._replayed.append(self._life.record.write(step, batch, outcome, line))
+        trained = TrainedStep(step, batch, outcome, numbers)
+        self._replayed.append(self._life.record.write(trained, self._life.record.line(trained)))
 
     def _compare_settings(self, checkpoint: Checkpoint) -> None:
         """Warns if the config or the user's own code differs from the checkpoint's."""

@@ -9,14 +9,15 @@ from headrace.services.trainer.durability.journaled_ledger import JournaledLedge
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UntrainedGroups
 from headrace.services.trainer.learner.leader import Leader
+from headrace.services.trainer.records.step_record import TrainedStep
 from headrace.services.trainer.records.step_trace import phase_span, training
+from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.stages.batch_wait import wait_for_batch
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
 from headrace.services.trainer.stages.life import RlLife
 from headrace.services.trainer.stages.room_wait import MIB, wait_for_room
 from headrace.services.trainer.step.step import StepInterruptedError, StepOutcome
-from headrace.services.trainer.throughput.speed import Hardware, step_speed
 from headrace.services.trainer.timing.device_clock import clock_of
 from headrace.services.trainer.timing.phases import TRAIN, Phases
 from headrace.services.trainer.timing.step_times import step_times
@@ -54,13 +55,13 @@ class StepLoop:
         ledger: JournaledLedger,
         reporter: Reporter,
         checkpoints: CheckpointSchedule,
+        records: StepWriter,
         *,
-        hardware: Hardware,
         version: int,
     ) -> None:
-        """`version`: the restored one; `hardware`: the ranks'."""
+        """`version`: the restored one."""
         self._life, self._leader, self._ledger, self._reporter = life, leader, ledger, reporter
-        self._checkpoints, self._hardware = checkpoints, hardware
+        self._checkpoints, self._records = checkpoints, records
         self._settings, self._runtime, self._phases = life.settings, life.runtime, life.phases
         self._doing, self._given_up = life.doing, life.stop.asked
         self.version = version
@@ -103,7 +104,10 @@ class StepLoop:
         numbers = step_times(self._phases.lap(), train)
         numbers |= {"replayed": False, "incarnation": self._ledger.incarnation, "canary_gap": canary_gap}
         with self._phases("record"):
-            self._report_step(step, batch, outcome, numbers, on_the_way)
+            if self._records.full:
+                self._doing("the records of the steps before to be written")
+            self._records.add(TrainedStep(step, batch, outcome, numbers, on_the_way))
+            self._doing("")
         if published:
             self._checkpoint_if_due(stepped=True)
 
@@ -182,23 +186,6 @@ class StepLoop:
                 self._runtime.publish()
         return ended, canary_gap
 
-    def _report_step(
-        self,
-        step: int,
-        batch: Sequence[ReadyGroup],
-        outcome: StepOutcome,
-        numbers: Mapping[str, object],
-        on_the_way: UntrainedGroups,
-    ) -> None:
-        """Reports the step to the orchestrator and writes its record."""
-        line = self._life.record.line(step, batch, outcome, numbers, on_the_way)
-        line |= step_speed(line, self._hardware, rollout_gpus=self._reporter.rollout_gpus)
-        self._reporter.waiting_share = line["wait_batch_share"]
-        # JSON has no NaN: a status with one could not be read.
-        finite = {key: float(value) for key, value in line.items() if math.isfinite(value)}
-        self._reporter.step(finite | {"step": float(step)})
-        self._ledger.recorded(self._life.record.write(step, batch, outcome, line))
-
     def checkpoint(self) -> None:
         """Takes the checkpoint of the current version, which is written in the background."""
         with self._phases("checkpoint"):
@@ -209,8 +196,14 @@ class StepLoop:
             self.checkpoint()
 
     def stop(self) -> None:
-        """Returns when a checkpoint is written: the current version's, or by a signal the one under way."""
+        """Returns when all records and a checkpoint are written: this version's, or by a signal the one under way."""
+        self._finish_records()
         self._finish_checkpoint(hurry=self._life.stop.signalled)
+
+    def _finish_records(self) -> None:
+        limit_s = self._settings.trainer.checkpoint_deadline_s
+        self._doing("the records of the last steps to be written", limit_s)
+        self._records.settle(limit_s)
 
     def _finish_checkpoint(self, *, hurry: bool = False) -> None:
         self._doing("the last checkpoint to be written", self._settings.trainer.checkpoint_deadline_s)
@@ -220,6 +213,7 @@ class StepLoop:
         """Exports the model after the last step, reports it, and stays for evaluations that still read this version."""
         self._doing("the last publication to end", self._runtime.publication_limit_s)
         self._runtime.publication_ended(given_up=self._given_up)
+        self._finish_records()
         if self.version:
             self.checkpoint()
             target = RunPaths(self._settings.run_dir).export

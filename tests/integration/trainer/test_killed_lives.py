@@ -4,7 +4,7 @@ import itertools
 import signal
 
 from headrace.wire.journal import DroppedRecord
-from tests.integration.trainer.harness import DROPPED, exported_sha256, is_flat, live, settings_for
+from tests.integration.trainer.harness import DROPPED, exported_sha256, is_flat, live, metrics_lines, settings_for
 from tests.integration.trainer.lives import STEPS, facts, trained
 
 
@@ -35,7 +35,10 @@ def test_killed_at_every_point_it_trains_the_same_groups_and_ends_in_the_same_bi
 
 
 def test_killed_at_each_phase_of_a_checkpoint_it_ends_in_the_same_bits(undisturbed, tmp_path):
-    points = ("snapshot_taken", "half_written", "before_manifest", "mid_checkpoint", "before_trim")
+    points = (
+        *("rollouts_written:2", "snapshot_taken", "half_written", "before_manifest", "mid_checkpoint"),
+        "before_trim",
+    )
     for point in points:
         settings = settings_for(tmp_path, steps=STEPS)
         assert live(settings, fail_at=point) == -signal.SIGKILL
@@ -47,3 +50,5 @@ def test_killed_at_each_phase_of_a_checkpoint_it_ends_in_the_same_bits(undisturb
     assert live(settings_for(tmp_path, steps=STEPS)) == 0
     assert exported_sha256(settings) == exported_sha256(undisturbed)
     assert trained(settings) == trained(undisturbed)
+    # Records are written beside the steps: none is lost, none is doubled.
+    assert [line["step"] for line in metrics_lines(settings)] == [*range(1, STEPS + 1)]

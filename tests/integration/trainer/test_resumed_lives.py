@@ -22,7 +22,8 @@ def test_stopped_while_the_publication_before_lasts_the_step_has_ended_in_the_jo
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed, tmp_path):
-    assert live(settings_for(tmp_path, steps=STEPS), fail_at="after_step:5") == -signal.SIGKILL
+    # At the third checkpoint, which waits until the second one, of step 4, is written.
+    assert live(settings_for(tmp_path, steps=STEPS), fail_at="snapshot_taken:3") == -signal.SIGKILL
     settings = settings_for(tmp_path, steps=STEPS)
     path = settings.run_dir / "checkpoints" / "step-000004" / "optimizer.safetensors"
     data = bytearray(path.read_bytes())

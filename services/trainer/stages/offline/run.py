@@ -13,17 +13,14 @@ from headrace.services.trainer import metrics
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.distributed.stop import StopSignal
-from headrace.services.trainer.durability.background_writer import BackgroundWriter
 from headrace.services.trainer.durability.checkpoint import Checkpoint, CheckpointState, CheckpointStore
-from headrace.services.trainer.durability.checkpointing import checkpointing, show_room
+from headrace.services.trainer.durability.checkpointing import CheckpointWriter, receipt_of, show_room
 from headrace.services.trainer.durability.host_copy import Files, HostCopy
 from headrace.services.trainer.durability.random_states import random_states, restore_random_states
-from headrace.services.trainer.durability.rank_shards import RankShards
 from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.learner.learner import state_of
 from headrace.services.trainer.runtime.health_server import HealthServer
 from headrace.services.trainer.stages.offline.parts import STAGES, Job, load_stage_backend, read_sets, stage_digest
-from headrace.services.trainer.stages.offline.stage_events import StageEvents
 from headrace.services.trainer.stages.offline.step import OfflineStep, Plan
 from headrace.services.trainer.step.schedule import learning_rate
 from headrace.services.trainer.throughput.hardware import read_hardware
@@ -32,6 +29,8 @@ from headrace.services.trainer.throughput.speed import step_speed
 from headrace.services.trainer.trackers import make_trackers
 from headrace.wire.errors import ConfigError
 from headrace.wire.process import failpoints
+from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.file_digests import config_digests, sha256_of_files
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry.logs import get_logger
@@ -57,18 +56,13 @@ class OfflineRun:
         """`device`: this rank's. `health`: the running health server, on the first process of each machine."""
         self._settings, self._ranks, self._device, self._stop = settings, ranks, device, stop
         self._health, self._leads = health, ranks.rank == 0
-        self._checkpoints = CheckpointStore(
-            RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints
-        )
-        self._writer, self._copy = BackgroundWriter(), HostCopy(device)
-        self._shards = RankShards(ranks)
+        self._store = CheckpointStore(RunPaths(settings.run_dir).checkpoints, keep=settings.trainer.keep_checkpoints)
+        self._copy = HostCopy(device)
         self._digest = stage_digest(settings)
         self._recent: deque[float] = deque(maxlen=_SMOOTH)
-        self._step = self._began = 0
-        """The last step, and the one of the checkpoint that this life began with."""
-        self._taken, self._since = -1, time.monotonic()
-        """The last step whose checkpoint this life has taken, and from when the next one's time counts."""
-        self._events: StageEvents | None = None
+        self._step = 0
+        """The last step."""
+        self._events: EventLog | None = None
         """None on other ranks than 0, and before the restore."""
 
     def run(self) -> bool:
@@ -86,33 +80,37 @@ class OfflineRun:
             # Before a checkpoint is loaded: the reference is the model as the stage begins with it.
             job = STAGES[settings.run.stage].job(settings, self._backend, *sets)
             self._restore()
-            self._events = StageEvents(settings.run_dir, settings.run.stage, self._step) if self._leads else None
+            if self._leads:
+                self._events = EventLog(settings.run_dir, "trainer", settings.run.stage)
+                self._events.append("stage_began", step=self._step, config=config_digests(settings.run_dir))
+            self._checkpoints = CheckpointWriter(
+                self._store, self._ranks, settings.trainer, self._copy_state, self._events, version=self._step
+            )
             finished = self._train(job)
             if finished:
                 self._finish()
             else:
                 self._checkpoint()
-                self._writer.wait()
+                self._checkpoints.wait()
                 log.info("stopped", step=self._step)
         finally:
             receipt = ""
             if self._events:
-                receipt = self._events.receipt(self._step)
+                receipt = receipt_of(settings.run_dir, self._step)
                 self._events.close()
             if trackers:
                 trackers.finish(hurry=self._stop.asked(), step=self._step, receipt=receipt)
         return finished
 
     def _restore(self) -> None:
-        found = self._checkpoints.published()
-        if not self._settings.trainer.resume and found:
+        if not self._settings.trainer.resume and self._store.published():
             raise ConfigError(f"{self._settings.run_dir} holds a run already: resume it, or choose another run_dir")
-        checkpoint = self._checkpoints.newest()
+        checkpoint = self._store.newest()
         if checkpoint is not None:
             self._load(checkpoint)
-            self._step = self._began = checkpoint.state.step
+            self._step = checkpoint.state.step
             self._recent.extend(value for _, value in sorted(checkpoint.state.coefficients.items()))
-            show_room(self._checkpoints)
+            show_room(self._store)
             log.info("restored", step=self._step)
 
     def _load(self, checkpoint: Checkpoint) -> None:
@@ -161,7 +159,7 @@ class OfflineRun:
             last = number == plan.steps or self._reached()
             if last or (table.eval_every and number % table.eval_every == 0):
                 self._look(step, job, looks)
-            self._writer.check()
+            self._checkpoints.check()
             if self._is_due() and not last:
                 self._checkpoint()
         return True
@@ -194,63 +192,30 @@ class OfflineRun:
             log.info("evaluated", step=self._step, **{key: round(value, 5) for key, value in found.items()})
 
     def _is_due(self) -> bool:
-        """Whether to take a checkpoint after this step; the same on every rank. By time, not while one is written."""
-        table = self._settings.trainer
-        if table.checkpoint_steps:
-            return self._step % table.checkpoint_steps == 0
-        over = time.monotonic() - self._since >= table.checkpoint_seconds
-        return self._ranks.agree(self._leads and over and not self._writer.busy)
+        """Whether to take a checkpoint after this step; the same on every rank: by time, rank 0's."""
+        due = self._checkpoints.is_due(self._step)
+        return due if self._settings.trainer.checkpoint_steps else self._ranks.agree(self._leads and due)
 
     def _checkpoint(self) -> None:
         """Copies the state, which is written in the background; first waits for the one that is being written."""
-        if self._step in (0, self._taken):
-            return
-        self._taken, self._since = self._step, time.monotonic()
-        with metrics.CHECKPOINTING(self._settings.trainer.checkpoint_deadline_s):
-            if self._writer.busy:
-                metrics.CHECKPOINTS_WAITED.inc()
-            self._writer.wait()
-            copied = None if self._step == self._began else self._copy_state()
-        if not self._leads:
-            if copied is not None:
-                self._writer.start(partial(self._shards.write, self._checkpoints.aside(self._step), copied))
-            return
-        state = CheckpointState(
-            step=self._step,
+        if self._step:
+            self._checkpoints.save(self._step, partial(receipt_of, self._settings.run_dir, self._step))
+
+    def _copy_state(self, step: int) -> tuple[CheckpointState, Future[Files]]:
+        if self._leads:
+            self._store.prepare(step)
+        # Then the folder is there for all ranks.
+        self._ranks.barrier()
+        states = state_of("model", "optimizer", self._backend)
+        random = {"random": iter(random_states().items())} if self._leads else {}
+        return CheckpointState(
+            step=step,
             incarnation=0,
             frontier=0,
             fates=(),
             coefficients={f"loss-{number}": value for number, value in enumerate(self._recent)},
             config_digest=self._digest,
-        )
-        failpoints.reach("step.snapshot_taken")
-        self._writer.start(lambda: self._write(state, copied))
-
-    def _copy_state(self) -> Future[Files]:
-        if self._leads:
-            self._checkpoints.prepare(self._step)
-        # Then the folder is there for all ranks.
-        self._ranks.barrier()
-        states = state_of("model", "optimizer", self._backend)
-        random = {"random": iter(random_states().items())} if self._leads else {}
-        return self._copy.take(states | random, beside=self._backend.rows_stay)
-
-    def _write(self, state: CheckpointState, copied: Future[Files] | None) -> None:
-        """Without a copy it is there already; its life may have been killed before it recorded it."""
-        step, limit_s = state.step, self._settings.trainer.checkpoint_deadline_s
-        if copied is not None:
-            with checkpointing(self._checkpoints, step=step, limit_s=limit_s):
-                self._checkpoints.save(
-                    state,
-                    copied.result(),
-                    ranks=self._ranks.size,
-                    others=lambda: self._shards.gather(self._checkpoints.aside(step), limit_s),
-                    midway=lambda: failpoints.reach("step.mid_checkpoint"),
-                )
-        if self._events:
-            kept = [step for step, _ in self._checkpoints.published()]
-            self._events.checkpoint_saved(step, self._checkpoints.manifest_digest(step), kept)
-            self._events.receipt(step)
+        ), self._copy.take(states | random, beside=self._backend.rows_stay)
 
     def _finish(self) -> None:
         """Writes the last checkpoint and exports the model."""
@@ -260,7 +225,8 @@ class OfflineRun:
         dtype = getattr(torch, settings.model.dtype)
         source, run_dir = settings.model.path, settings.run_dir
         digest = export_model(self._backend, source, target, dtype=dtype, run_dir=run_dir)
-        self._writer.wait()
+        self._checkpoints.wait()
         if self._events:
-            self._events.exported(self._step, target, digest)
+            files = sha256_of_files(target)
+            self._events.append("exported", path=str(target), weights_sha256=digest, step=self._step, files=files)
             log.info("finished", step=self._step, path=str(target), weights_sha256=digest)

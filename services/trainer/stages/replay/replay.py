@@ -7,7 +7,6 @@ Nothing is written into the run's directory.
 import shutil
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.distributed.collectives import Ranks
@@ -15,20 +14,17 @@ from headrace.services.trainer.distributed.stop import StopSignal, TrainingEnd
 from headrace.services.trainer.distributed.topology import rank_device
 from headrace.services.trainer.durability.checkpoint import load_checkpoint
 from headrace.services.trainer.durability.ledger import ReadyGroup
-from headrace.services.trainer.durability.staleness import most_lag
 from headrace.services.trainer.learner.leader import LOAD, Followers, Leader
-from headrace.services.trainer.records.rollout_folder import RolloutFolder
+from headrace.services.trainer.records.step_record import TrainedStep
 from headrace.services.trainer.stages.follower import make_rank_processes
-from headrace.services.trainer.stages.parts import load_learner, make_publisher
+from headrace.services.trainer.stages.parts import load_learner, make_publisher, make_record
 from headrace.services.trainer.stages.replay.source import ReplaySource, hold_source
 from headrace.services.trainer.stages.restore import journaled_groups
-from headrace.services.trainer.step.batch import batch_metrics
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.wire.contracts.digests import same_weights
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.file_digests import sha256_of_files
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.rundir.metrics import MetricsLog
 from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.replay")
@@ -39,11 +35,7 @@ class Replay:
 
     def __init__(self, settings: ReplaySettings, stop: StopSignal) -> None:
         self._settings, self._stop = settings, stop
-        self._metrics_log = MetricsLog(RunPaths(settings.run_dir).metrics)
-        self._most_lag = most_lag(settings.run.stale, settings.run.max_staleness)
-        self._rollouts = RolloutFolder(
-            RunPaths(settings.run_dir).rollouts, keep_mib=settings.trainer.keep_rollouts_mib, most_lag=self._most_lag
-        )
+        self._record = make_record(settings)
         self._events = EventLog(settings.run_dir, "trainer", "replay")
         self._publisher = make_publisher(settings)
 
@@ -89,24 +81,9 @@ class Replay:
         digest = self._leader.hold(self._publisher, step).digest
         self._events.append("step_done", step=step, weights_digest=digest, weights_digest_of_run=known)
         same = same_weights(digest, known) if known else None
-        line: dict[str, Any] = {
-            "t": round(time.time(), 3),
-            "seconds": time.monotonic() - began,
-            "replayed": True,
-            **({} if same is None else {"weights_as_in_run": same}),
-            **outcome.metrics,
-            **outcome.peaks,
-            **batch_metrics(
-                [group.scored for group in batch],
-                version=step - 1,
-                most_lag=self._most_lag,
-                shaping=outcome.shaping,
-                source_column=self._settings.task_column,
-            ),
-        }
-        self._metrics_log.append(step, line)
-        self._rollouts.add(step, batch, outcome)
-        log.info("step", step=step, loss=line["loss"], grad_norm=line["grad_norm"], weights_digest=digest)
+        numbers = {"seconds": time.monotonic() - began, "replayed": True}
+        trained = TrainedStep(step, batch, outcome, numbers | ({} if same is None else {"weights_as_in_run": same}))
+        self._record.write(trained, self._record.line(trained))
 
     def _finish(self) -> None:
         if self._settings.replay.export:

@@ -10,13 +10,17 @@ import torch
 from prometheus_client import REGISTRY
 
 from headrace.services.trainer.distributed.collectives import Ranks
+from headrace.services.trainer.durability import checkpointing
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
+from headrace.services.trainer.durability.journaled_ledger import RecordedStep
 from headrace.services.trainer.learner.learner import Saved
+from headrace.services.trainer.records.step_record import TrainedStep
+from headrace.services.trainer.records.step_writer import StepWriter
 from headrace.services.trainer.reporter import Reporter
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.services.trainer.stages import checkpoint_schedule
 from headrace.services.trainer.stages.checkpoint_schedule import CheckpointSchedule
-from headrace.wire.errors import FencedError
+from headrace.services.trainer.throughput.speed import Hardware
+from headrace.wire.errors import DiskError, FencedError
 from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.trainer.stages.test_batch_wait import ledger_with
 
@@ -37,6 +41,27 @@ class Models:
         return Saved(copied=copied, coefficients={})
 
 
+class Record:
+    """The records of steps, each written once `opened`; the metrics lines `synced` are durable."""
+
+    def __init__(self):
+        self.opened, self.lines, self.synced, self.error = threading.Event(), [], [], None
+        self.opened.set()
+
+    def line(self, trained):
+        return {"seconds": 1.0, "wait_batch_share": 0.1}
+
+    def write(self, trained, line):
+        self.opened.wait(20)
+        if self.error:
+            raise self.error
+        self.lines.append(trained.step)
+        return RecordedStep(step=trained.step, rollouts="", rollouts_from=0)
+
+    def sync(self):
+        self.synced = list(self.lines)
+
+
 def operation():
     labels = {"operation": "checkpoint"}
     names = ("active", "until_timestamp_seconds")
@@ -44,7 +69,14 @@ def operation():
 
 
 @pytest.fixture
-def keep(tmp_path):
+def record():
+    made = Record()
+    yield made
+    made.opened.set()
+
+
+@pytest.fixture
+def keep(tmp_path, record):
     """Makes a schedule with a real store, journal and ledger; returns it and the ledger."""
     ledgers = []
 
@@ -57,7 +89,8 @@ def keep(tmp_path):
         ledgers.append(ledger)
         store = CheckpointStore(tmp_path / "checkpoints", keep=2)
         reporter = Reporter(None, ledger, pb.RegisterTrainerRequest(), republish=lambda: None)
-        return CheckpointSchedule(settings, store, Models(during), ledger, reporter), ledger
+        records = StepWriter(record, reporter, ledger, Hardware())
+        return CheckpointSchedule(settings, store, Models(during), ledger, reporter, records), ledger
 
     yield make
     for ledger in ledgers:
@@ -118,7 +151,7 @@ def test_one_that_falls_due_while_another_is_written_waits_and_is_counted(keep, 
 
 def test_by_time_it_is_due_at_the_end_of_a_step_at_which_none_is_written(keep, gate, tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(checkpoint_schedule, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(checkpointing, "time", SimpleNamespace(monotonic=lambda: now[0]))
     schedule, ledger = keep(lambda: None, every="2m")
     before, opened = waited(), gate(ledger)
     now[0] += 119
@@ -175,3 +208,27 @@ def test_a_fenced_life_ends_it_before_the_checkpoint_shows(keep, tmp_path, monke
     with pytest.raises(FencedError):
         schedule.check()
     assert operation()[0] == 0 and published(tmp_path) == []
+
+
+def test_none_shows_before_the_steps_that_it_covers_are_recorded(keep, record, tmp_path):
+    schedule, _ = keep(lambda: None)
+    record.opened.clear()
+    schedule._records.add(TrainedStep(3, (), None, {}))
+    schedule.save(3)
+    time.sleep(0.3)
+    assert published(tmp_path) == [] and record.synced == []
+    record.opened.set()
+    schedule.finish(3)
+    assert published(tmp_path) == ["step-000003"] and record.synced == [3]
+
+
+def test_none_shows_after_a_record_that_could_not_be_written_and_the_next_look_raises_why(keep, record, tmp_path):
+    schedule, _ = keep(lambda: None)
+    record.error = DiskError("the disk is full")
+    schedule._records.add(TrainedStep(3, (), None, {}))
+    schedule.save(3)
+    with pytest.raises(DiskError):
+        schedule._writer.wait()
+    with pytest.raises(DiskError):
+        schedule.is_due(4, stepped=False)
+    assert published(tmp_path) == []

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from headrace.services.trainer import metrics
 from headrace.services.trainer.durability.ledger import ReadyGroup
 from headrace.services.trainer.durability.staleness import UNBOUNDED, UntrainedGroups
-from headrace.services.trainer.records.step_record import StepRecord
+from headrace.services.trainer.records.step_record import StepRecord, TrainedStep
 from headrace.services.trainer.step.step import StepOutcome
 from headrace.wire.contracts import Header, Message, Purpose, encode, group_id
 from tests.unit.services.trainer.builders import scored_group
@@ -42,8 +42,8 @@ def steps(run_dir, batch, outcome, stale):
     with capture_logs() as logs:
         for step, lengths in enumerate(stale, start=1):
             on_the_way = UntrainedGroups(uninformative=3, stale=lengths)
-            line = record.line(step, batch, outcome, TIMES | {"replayed": False, "incarnation": 1}, on_the_way)
-            record.write(step, batch, outcome, line)
+            trained = TrainedStep(step, batch, outcome, TIMES | {"replayed": False, "incarnation": 1}, on_the_way)
+            record.write(trained, record.line(trained))
     return [entry for entry in logs if entry["event"] == "stale_tokens"]
 
 
@@ -59,7 +59,7 @@ def test_the_step_line_has_stale_and_discarded_groups_and_both_lengths(tmp_path,
 
 def test_generated_are_the_tokens_of_all_groups_that_were_consumed_for_the_step(tmp_path, batch, outcome):
     record = StepRecord(tmp_path, keep_rollouts_mib=0, most_lag=UNBOUNDED)
-    line = record.line(1, batch, outcome, TIMES, UntrainedGroups(stale=((500, 400),), spent=1000))
+    line = record.line(TrainedStep(1, batch, outcome, TIMES, UntrainedGroups(stale=((500, 400),), spent=1000)))
     own = sum(len(rollout.token_ids) for rollout in batch[0].scored.group.rollouts)
     assert line["generated_tokens"] == 1000 + own
     assert line["peak_host_memory_bytes"] == 5e9
@@ -84,5 +84,6 @@ def test_above_five_percent_it_warns_and_not_at_every_step(tmp_path, batch, outc
 
 
 def test_a_replayed_step_has_no_numbers_for_dropped_groups(tmp_path, batch, outcome):
-    line = StepRecord(tmp_path, keep_rollouts_mib=0, most_lag=UNBOUNDED).line(1, batch, outcome, TIMES, None)
+    record = StepRecord(tmp_path, keep_rollouts_mib=0, most_lag=UNBOUNDED)
+    line = record.line(TrainedStep(1, batch, outcome, TIMES))
     assert not {"groups_stale", "stale_tokens_share", "arrived_length_mean", "generated_tokens"} & line.keys()
