@@ -8,11 +8,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.common import Json, reported_errors
-from headrace.cli.operate import WHO, TokenFile, Url, Where
+from headrace.cli.common import Json, TokenFile, Url, Where, reported_errors
+from headrace.cli.operate import WHO
+from headrace.inspect.output import Output
 from headrace.inspect.screen import show_table
 from headrace.operate.client import OrchestratorClient, find_client
-from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
 
 _PAGE = 200
@@ -30,7 +30,6 @@ def dead(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Lists the groups of a live run that were given up (dead letters), or issues their prompts again."""
     with reported_errors(json=json) as output:
         if requeue and requeue_all:
             raise ConfigError("give --requeue ID or --requeue-all, not both")

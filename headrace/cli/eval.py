@@ -41,7 +41,6 @@ def evaluate(
     run_dir: RunDir = None,
     json: Json = False,
 ) -> None:
-    """Evaluates a model as a run does: by its services, scorers and `[[eval]]`, without training."""
     began = time.monotonic()
     with reported_errors(json=json) as output:
         name = f"eval-{what.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"

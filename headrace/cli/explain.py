@@ -25,7 +25,6 @@ def explain(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The run directory.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."""
     with reported_errors(json=json) as output:
         story = explain_in(name, run_dir)
         if output.json:

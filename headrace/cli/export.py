@@ -31,7 +31,6 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Writes the model of a checkpoint as a Hugging Face folder; the run may be alive. Adapters are merged."""
     with reported_errors(json=json, stopped="stopped; nothing was written", place=out or run_dir) as output:
         found = export_model(run_dir, inherited(), step=step, out=out)
         output.say(f"the model after step {found['step']}: {found['path']}")

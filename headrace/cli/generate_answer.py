@@ -16,7 +16,8 @@ from headrace.run.child import run_child
 from headrace.services.rollout.chat.settings import ChatOnceSettings, ChatOnceTable
 from headrace.services.rollout.settings import RolloutTable
 from headrace.wire.config.kept import kept_tables
-from headrace.wire.config.settings import ModelTable, RunTable, first_problem
+from headrace.wire.config.problems import first_problem
+from headrace.wire.config.settings import ModelTable, RunTable
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
 

@@ -20,7 +20,8 @@ from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings
 from headrace.services.rollout.settings import RolloutTable
 from headrace.supervisor.once import ChildFailedError, Patience, child, child_environment, python
-from headrace.wire.config.settings import ModelTable, first_problem
+from headrace.wire.config.problems import first_problem
+from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths

@@ -12,7 +12,7 @@ from headrace.cli.common import AcceptChangedCode, Json, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepared_demo
 from headrace.doctor.exposure import exposures, in_words
-from headrace.run.execute import Output
+from headrace.inspect.output import Output
 from headrace.run.prepare import check_new, prepare_elsewhere
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError
@@ -36,7 +36,6 @@ def prepare(
     accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
-    """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
     with reported_errors(json=json, place=run_dir) as output, ExitStack() as held:
         resolved, lock = _resolve(context.obj, run_dir, file, broker, output, held, demo=demo)
         found = prepare_elsewhere(

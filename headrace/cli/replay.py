@@ -70,10 +70,6 @@ def replay(
     export: Annotated[bool, typer.Option("--export", help="Write the resulting model to OUT/export.")] = False,
     json: Json = False,
 ) -> None:
-    """Trains a run's journaled batches again, with the trainer alone: equal settings give equal weights.
-
-    Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
-    """
     with reported_errors(json=json, stopped="stopped") as output:
         table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
         found = run_replay(run_dir, out, table, context.obj or [], output.say)

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.cli.config import difference_table
-from headrace.config.diff import differences
+from headrace.inspect.differences import difference_table, differences
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
 from headrace.inspect.screen import SHOWN, show_table
@@ -23,7 +22,7 @@ from headrace.wire.config.kept import flatten, kept_tables
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import eval_in_words
 
-runs = typer.Typer(no_args_is_help=True, help="Lists and compares run directories.")
+runs = typer.Typer(no_args_is_help=True)
 
 
 @runs.command("list")

@@ -15,14 +15,12 @@ from rich.text import Text
 from headrace.inspect.results import StepTail
 from headrace.inspect.terminal import SafeConsole, wrapping
 from headrace.inspect.waits import Party, episode_waits, in_time, parties, refusals_in_words
-from headrace.supervisor.process_monitor import MonitorState
-from headrace.supervisor.supervisor import View
+from headrace.supervisor.view import MonitorState, View
 from headrace.wire.api.status import OperatorStatus, RunStatus
 from headrace.wire.rundir.evals import eval_in_words, evals_of, headline, progress_in_words, sets_of
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
-from headrace.wire.telemetry.metric_table import NO_ANSWER_SHARE, STALE_SHARE
-from headrace.wire.telemetry.reward_components import component_means
+from headrace.wire.telemetry.metric_table import NO_ANSWER_SHARE, STALE_SHARE, component_means
 
 _WIDEST = 1000
 QUIET_S = 10.0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from headrace.supervisor.process_monitor import MonitorState
+from headrace.supervisor.view import MonitorState
 from headrace.wire.api.status import (
     EnvironmentStatus,
     EpisodeWait,
