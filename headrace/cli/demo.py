@@ -25,7 +25,7 @@ def demo(
 ) -> None:
     began = time.monotonic()
     with reported_errors(json=json, place=run_dir or Path("runs")) as output, ExitStack() as held:
-        lock = None
+        lock = forks = None
         if resume:
             if run_dir is None:
                 raise ConfigError("--resume needs --run-dir, the folder of the demo to continue")
@@ -33,7 +33,6 @@ def demo(
         else:
             run_dir = run_dir or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
             check = partial(check_around, fresh=True)
-            resolved, lock = held.enter_context(
-                prepared_demo(run_dir, context.obj, inherited(), output.say, check=check)
-            )
-        start(resolved, run_dir, output, resume=resume, dry_run=False, began=began, lock=lock)
+            preparing = prepared_demo(run_dir, context.obj, inherited(), output.say, check=check)
+            resolved, lock, forks = held.enter_context(preparing)
+        start(resolved, run_dir, output, resume=resume, dry_run=False, began=began, lock=lock, forks=forks)

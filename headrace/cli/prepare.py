@@ -91,4 +91,4 @@ def _resolve(
         return resolve(file, arguments=arguments, environment=environment), None
     if RunPaths(run_dir).demo_model.is_dir():
         return resolve(RunPaths(run_dir).demo_toml, arguments=arguments, environment=environment), None
-    return held.enter_context(prepared_demo(run_dir, arguments, environment, output.say, check=check_new))
+    return held.enter_context(prepared_demo(run_dir, arguments, environment, output.say, check=check_new))[:2]

@@ -22,6 +22,7 @@ from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
 from headrace.run.preparation.fork import fork_run
 from headrace.run.preparation.input_checks import check_around
+from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.environment import inherited
@@ -106,15 +107,16 @@ def start(
     began: float,
     accept_changed_code: bool = False,
     lock: RunLock | None = None,
+    forks: ForkServer | None = None,
 ) -> NoReturn:
     """Prepares and, unless it is a dry run, runs the stage; ends the command with the exit status.
 
-    `lock`: the run directory's, if the caller holds it.
+    `lock`: the run directory's, if the caller holds it; `forks`: the fork server of an RL run, if it has begun.
     """
     folder = run_dir or Path("runs") / resolved.config.run.id
     prepare: Callable[..., PreparedRun | PreparedStage] = prepare_stage
     if resolved.config.run.stage == "rl":
-        prepare = partial(prepare_run, accept_changed_code=accept_changed_code)
+        prepare = partial(prepare_run, accept_changed_code=accept_changed_code, forks=forks)
     environment = inherited()
     prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run, lock=lock)
     output.say(in_words(prepared.data))
