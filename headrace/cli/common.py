@@ -40,15 +40,10 @@ def reported_errors(
     output = Output.choose(json=json)
     try:
         yield output
-    except (ConfigError, DataError) as error:
-        output.complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
-    except DiskError as error:
-        output.complain(str(error))
-        raise typer.Exit(DISK_REFUSED) from None
     except HeadraceError as error:
         output.complain(str(error))
-        raise typer.Exit(FAILED) from None
+        refused = DISK_REFUSED if isinstance(error, DiskError) else FAILED
+        raise typer.Exit(BAD_INPUT if isinstance(error, ConfigError | DataError) else refused) from None
     except OSError as error:
         # Of an error without a path: the fullest of the disks that a command writes to.
         places = (place or Path(), Path(tempfile.gettempdir()))

@@ -14,7 +14,7 @@ from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
 from headrace.inspect.differences import difference_table, differences
 from headrace.inspect.output import BAD_INPUT, Output
-from headrace.inspect.screen import show_table
+from headrace.inspect.tables import show_table
 from headrace.run.preparation.input_checks import check_data_files, check_model_folder
 from headrace.wire.config.kept import config_file
 from headrace.wire.errors import ConfigError, DataError

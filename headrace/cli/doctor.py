@@ -14,7 +14,7 @@ from headrace.doctor.all_checks import all_checks
 from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
 from headrace.inspect.output import FAILED, FINISHED
-from headrace.inspect.screen import show_table
+from headrace.inspect.tables import show_table
 from headrace.wire.config.kept import config_file
 from headrace.wire.process.environment import inherited
 

@@ -15,7 +15,7 @@ from headrace.cli.generate_answer import ANSWER_S, PATH, answer_from_checkpoint,
 from headrace.cli.play_episode import play_episode, task_of
 from headrace.inspect.conversation import conversation
 from headrace.inspect.output import Output
-from headrace.inspect.screen import show_table
+from headrace.inspect.tables import show_table
 from headrace.inspect.terminal import printable
 from headrace.operate.client import find_client, is_alive
 from headrace.wire.api.episodes import EpisodeView

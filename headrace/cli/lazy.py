@@ -20,9 +20,8 @@ class Verb:
     """Module of `headrace.cli` and name in it: of a function, or of the `Typer` of a group."""
     help: str
     """Its first paragraph is the summary in `headrace --help`."""
-    cls: type[TyperCommand] = TyperCommand
-    context: Mapping[str, object] = field(default_factory=dict)
-    """Settings of its context, as Typer takes them."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of its command, as Typer takes them."""
 
     @property
     def module(self) -> str:
@@ -37,7 +36,7 @@ class Verb:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=self.name, help=self.help)
         else:
-            app.command(self.name, cls=self.cls, help=self.help, context_settings=dict(self.context))(found)
+            app.command(self.name, help=self.help, **self.options)(found)
         return typer.main.get_group(app).commands[self.name]
 
 

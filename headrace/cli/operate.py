@@ -15,20 +15,14 @@ WHO = "cli"
 """As acts are noted in the event log."""
 
 
-def pause(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    _act("pause", {}, lambda: find_client(run_dir, url, token_file), json=json)
+def _action(name: str) -> Callable[..., None]:
+    def act(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
+        _act(name, {}, lambda: find_client(run_dir, url, token_file), json=json)
+
+    return act
 
 
-def resume(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    _act("resume", {}, lambda: find_client(run_dir, url, token_file), json=json)
-
-
-def checkpoint(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    _act("checkpoint", {}, lambda: find_client(run_dir, url, token_file), json=json)
-
-
-def stop(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    _act("stop", {}, lambda: find_client(run_dir, url, token_file), json=json)
+pause, resume, checkpoint, stop = map(_action, ("pause", "resume", "checkpoint", "stop"))
 
 
 def drain(

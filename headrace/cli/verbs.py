@@ -3,16 +3,17 @@
 from headrace.cli.completion import DottedCommand
 from headrace.cli.lazy import Verb
 
+_DOTTED = {"cls": DottedCommand}
 # fmt: off
 VERBS = (
     Verb("train", "train:train",
-        "Trains as configured in RUN.toml; `--resume` and `--fork` need only a run directory.", DottedCommand),
+        "Trains as configured in RUN.toml; `--resume` and `--fork` need only a run directory.", _DOTTED),
     Verb("check", "check:check",
         "Proves from journal and events that nothing was lost, trained twice, or trained under unverified weights."),
     Verb("algorithms", "algorithms:algorithms", "Lists the algorithms: parts, defaults, source, and when to use them."),
     Verb("demo", "demo:demo",
         "Teaches a tiny model to add, on two CPU cores in about three minutes: nothing to download, nothing to set up.",
-        DottedCommand),
+        _DOTTED),
     Verb("status", "status:status", "Shows what a run is doing and what waits for what, or its results."),
     Verb("watch", "status:watch",
         "Shows a run live until it ends; Ctrl-C quits, the run continues. Without a terminal: a line at each refresh."),
@@ -24,7 +25,7 @@ VERBS = (
         "and the file of the token."),
     Verb("doctor", "doctor:doctor",
         "Checks whether this machine can run Headrace, or a RUN.toml; each failure comes with its fix."
-        "\n\nExit status 1 if anything fails; warnings do not count.", DottedCommand),
+        "\n\nExit status 1 if anything fails; warnings do not count.", _DOTTED),
     Verb("plot", "plot:plot",
         "Draws curves of runs as PNG and SVG: reward, accuracy, loss, KL, entropy, length, staleness, step time."),
     Verb("prepare", "prepare:prepare",
@@ -43,7 +44,7 @@ VERBS = (
     Verb("scale", "operate:scale",
         "Changes the number of replicas of a live run: `headrace scale rollout 4`; at 0 the trainer waits."
         "\n\nThose that go hand their work back at once. A later --resume starts with the number "
-        "in the config again.", context={"ignore_unknown_options": True}),
+        "in the config again.", {"context_settings": {"ignore_unknown_options": True}}),
     Verb("export", "export:export",
         "Writes the model of a checkpoint as a Hugging Face folder; the run may be alive. Adapters are merged."),
     Verb("replay", "replay:replay",
@@ -52,7 +53,7 @@ VERBS = (
     Verb("generate", "generate:generate",
         "Generates an answer with the current policy of a live run, or with the newest checkpoint."),
     Verb("eval", "eval:evaluate",
-        "Evaluates a model as a run does: by its services, scorers and `[[eval]]`, without training.", DottedCommand),
+        "Evaluates a model as a run does: by its services, scorers and `[[eval]]`, without training.", _DOTTED),
     Verb("score", "score:score",
         "Runs a scorer over a file of completions: "
         "`headrace score --reward math --input IN.jsonl --output OUT.jsonl`."),

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
-from rich.text import Text
 
+from headrace.inspect.tables import plain_table
 from headrace.wire.config.kept import flatten
 
 
@@ -27,13 +27,8 @@ def differences(configs: Sequence[Mapping[str, object]]) -> list[Difference]:
 
 def difference_table(names: Sequence[str], found: Sequence[Difference]) -> Table:
     """A row a key, a column a config."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("key", no_wrap=True)
-    for name in names:
-        table.add_column(Text(name), overflow="fold")
-    for each in found:
-        table.add_row(Text(each.key), *(Text(_value(value)) for value in each.values))
-    return table
+    rows = ((each.key, *map(_value, each.values)) for each in found)
+    return plain_table(["key", *names], rows, folds=names)
 
 
 def _value(value: object) -> str:

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from headrace.inspect.runs.facts import run_state
-from headrace.inspect.screen import draw, eval_line, show_table
+from headrace.inspect.screen import draw, eval_line
+from headrace.inspect.tables import show_table
 from headrace.inspect.waits import Party, parties
 from headrace.operate.client import (
     TOKEN_FILE,

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.inspect.output import Output
-from headrace.inspect.screen import show_table
+from headrace.inspect.tables import show_table
 from headrace.inspect.terminal import SafeConsole, printable
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x1b\\"
