@@ -8,17 +8,11 @@ from typing import Annotated
 import typer
 
 from headrace.cli.completion import completion_text
-from headrace.cli.lazy import LazyGroup
-from headrace.cli.verbs import VERBS
+from headrace.cli.verbs import VerbGroup
 from headrace.inspect.output import FAILED, FINISHED, Output
 
-
-class _Verbs(LazyGroup):
-    verbs = VERBS
-
-
 app = typer.Typer(
-    cls=_Verbs,
+    cls=VerbGroup,
     add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

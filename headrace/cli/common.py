@@ -19,8 +19,7 @@ AcceptChangedCode = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
 Where = Annotated[
-    Path | None,
-    typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False),
+    Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False)
 ]
 Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
 TokenFile = Annotated[

@@ -17,12 +17,7 @@ from headrace.wire.process.environment import inherited
 from headrace.wire.rundir.layout import RunPaths
 
 
-def demo(
-    context: typer.Context,
-    run_dir: RunDir = None,
-    resume: Resume = False,
-    json: Json = False,
-) -> None:
+def demo(context: typer.Context, run_dir: RunDir = None, resume: Resume = False, json: Json = False) -> None:
     began = time.monotonic()
     with reported_errors(json=json, place=run_dir or Path("runs")) as output, ExitStack() as held:
         lock = forks = None

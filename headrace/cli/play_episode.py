@@ -88,14 +88,9 @@ def _sampling(of_run: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _played(settings: PlayOnceSettings, environment: Mapping[str, str]) -> Played:
-    return run_child(
-        "the episode",
-        "headrace.services.environment",
-        "--play",
-        settings=settings,
-        environment=environment,
-        timeout_s=settings.environment.episode_s + settings.environment.start_s + _BESIDE_S,
-    )
+    words = ("the episode", "headrace.services.environment", "--play")
+    seconds = settings.environment.episode_s + settings.environment.start_s + _BESIDE_S
+    return run_child(*words, settings=settings, environment=environment, timeout_s=seconds)
 
 
 @contextmanager

@@ -72,14 +72,7 @@ def _event_groups(options: Sequence[str]) -> dict[str, int]:
 
 
 def _resolve(
-    arguments: list[str],
-    run_dir: Path,
-    file: Path | None,
-    broker: str,
-    output: Output,
-    held: ExitStack,
-    *,
-    demo: bool,
+    arguments: list[str], run_dir: Path, file: Path | None, broker: str, output: Output, held: ExitStack, *, demo: bool
 ) -> tuple[Resolved, RunLock | None]:
     """The config; with the lock of the run directory for a new demo, which `held` releases."""
     if demo == (file is not None):

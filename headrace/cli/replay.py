@@ -101,17 +101,9 @@ def run_replay(
     log = made.log("trainer")
     for line in start_notes(out.resolve(), settings.trainer):
         say(line)
-    env = inherited()
     try:
-        run_child(
-            "the replay",
-            "headrace.services.trainer",
-            "--replay",
-            settings=settings,
-            environment=env,
-            timeout_s=_TIMEOUT_S,
-            log=log,
-        )
+        words = ("the replay", "headrace.services.trainer", "--replay")
+        run_child(*words, settings=settings, environment=inherited(), timeout_s=_TIMEOUT_S, log=log)
     except ConfigError:
         # Nothing was trained: the same folder may be given again.
         shutil.rmtree(out)

@@ -1,7 +1,40 @@
-"""The verbs of `headrace`, in the order in which `--help` lists them: data, which imports none of their modules."""
+"""The verbs of `headrace`, in the order in which `--help` lists them; a verb's module is imported when it is called."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pkgutil import resolve_name
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 from headrace.cli.completion import DottedCommand
-from headrace.cli.lazy import Verb
+from headrace.cli.importing import importing
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb, or a group of verbs."""
+
+    name: str
+    target: str
+    """Module of `headrace.cli` and name in it: of a function, or of the `Typer` of a group."""
+    help: str
+    """Its first paragraph is the summary in `headrace --help`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of its command, as Typer takes them."""
+
+    def load(self) -> Any:
+        """Imports the verb's module and returns its command."""
+        with importing():
+            found = resolve_name(f"headrace.cli.{self.target}")
+        app = typer.Typer()
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=self.name, help=self.help)
+        else:
+            app.command(self.name, help=self.help, **self.options)(found)
+        return typer.main.get_group(app).commands[self.name]
+
 
 _DOTTED = {"cls": DottedCommand}
 # fmt: off
@@ -64,3 +97,17 @@ VERBS = (
     Verb("runs", "runs:runs", "Lists and compares run directories."),
     Verb("certs", "certs:certs", "Makes and rotates the certificates and the tokens of gRPC."),
 )
+# fmt: on
+
+
+class VerbGroup(TyperGroup):
+    """Lists the verbs by their summaries alone, and loads one that is called or completed."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands.update({one.name: TyperCommand(one.name, help=one.help) for one in VERBS})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """As Typer, with the command itself in place of its summary."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, next((one.load() for one in VERBS if one.name == name), command), rest

@@ -229,7 +229,8 @@ def _supervise(
         run_dir=stage,
     )
     log.parent.mkdir(exist_ok=True)
-    words, what = ("headrace.services.trainer", "--stage", "sft"), "the supervised stage"
+    what = "the supervised stage"
+    words = (what, "headrace.services.trainer", "--stage", "sft")
 
     def tell() -> str:
         said = sft_progress(last_steps(stage, _PACE_STEPS), config.sft.steps)
@@ -238,14 +239,7 @@ def _supervise(
 
     lock.record(doing=what)
     run_child(
-        what,
-        *words,
-        settings=settings,
-        environment=environment,
-        timeout_s=_SFT_S,
-        log=log,
-        progress=tell,
-        fork_server=forks,
+        *words, settings=settings, environment=environment, timeout_s=_SFT_S, log=log, progress=tell, fork_server=forks
     )
     lock.record(doing="preparing the run")
     RunPaths(stage).export.rename(folder / "model")

