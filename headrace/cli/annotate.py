@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, reported_errors
+from headrace.inspect.output import Output
 from headrace.operate.page import PageAccess, choose_port, live_address, make_token_file, serve_page
-from headrace.run.execute import Output
 from headrace.supervisor.once import python
 from headrace.wire.access.roles import Role
 from headrace.wire.errors import ConfigError
@@ -23,7 +23,6 @@ def annotate(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 = any free port.")] = 0,
     json: Json = False,
 ) -> None:
-    """Serves the page on which people judge pairs of completions, until Ctrl-C."""
     with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         if address := live_address(run_dir):
             # The annotators' token opens nothing else: the link is for them.

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, reported_errors
+from headrace.inspect.output import Output
 from headrace.operate.token_rotation import RotationPhase, rotate
-from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 
-certs = typer.Typer(no_args_is_help=True, help="Makes and rotates the certificates and the tokens of gRPC.")
+certs = typer.Typer(no_args_is_help=True)
 Hosts = Annotated[
     list[str] | None,
     typer.Option(

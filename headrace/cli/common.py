@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.run.execute import BAD_INPUT, DISK_REFUSED, FAILED, STOPPED, Output
+from headrace.inspect.output import BAD_INPUT, DISK_REFUSED, FAILED, STOPPED, Output
 from headrace.wire.errors import ConfigError, DataError, DiskError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault, free_bytes
 
@@ -18,6 +18,14 @@ AcceptChangedCode = Annotated[
     bool, typer.Option("--accept-changed-code", help="Resume with an algorithm.path that has changed.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON object.")]
+Where = Annotated[
+    Path | None, typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False)
+]
+Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="File with the token of an operator.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
+]
 
 
 @contextlib.contextmanager
@@ -31,15 +39,10 @@ def reported_errors(
     output = Output.choose(json=json)
     try:
         yield output
-    except (ConfigError, DataError) as error:
-        output.complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
-    except DiskError as error:
-        output.complain(str(error))
-        raise typer.Exit(DISK_REFUSED) from None
     except HeadraceError as error:
         output.complain(str(error))
-        raise typer.Exit(FAILED) from None
+        refused = DISK_REFUSED if isinstance(error, DiskError) else FAILED
+        raise typer.Exit(BAD_INPUT if isinstance(error, ConfigError | DataError) else refused) from None
     except OSError as error:
         # Of an error without a path: the fullest of the disks that a command writes to.
         places = (place or Path(), Path(tempfile.gettempdir()))

@@ -8,10 +8,6 @@ from typer.completion import get_completion_script as _script  # type: ignore[at
 from typer.completion import install as _install  # type: ignore[attr-defined]
 from typer.core import TyperCommand
 
-from headrace.config.names import setting_names
-from headrace.config.schema import RunFile
-from headrace.wire.config.nearest import nearest
-
 _PROGRAM, _VARIABLE = "headrace", "_HEADRACE_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 
@@ -35,6 +31,8 @@ class DottedCommand(TyperCommand):
         except Exception as error:
             # Click's NoSuchOption, of which Typer has a copy in some versions.
             if option := getattr(error, "option_name", ""):
+                from headrace.wire.config.nearest import nearest
+
                 own = [name for one in self.params for name in one.opts if name.startswith("--")]
                 names = nearest(option, [*own, *(f"--{name}" for name in _names())])
                 vars(error)["possibilities"] = names
@@ -55,6 +53,10 @@ def settings(incomplete: str) -> list[str]:
 
 
 def _names() -> Iterator[str]:
+    # The schema is imported where a setting is named: most commands name none.
+    from headrace.config.names import setting_names
+    from headrace.config.schema import RunFile
+
     return (name.replace("_", "-") for name in setting_names(RunFile))
 
 

@@ -1,23 +1,20 @@
 """The verbs `config check`, `config show` and `config diff`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
 from headrace.cli.common import Json, json_line, reported_errors
 from headrace.cli.completion import DottedCommand
 from headrace.config.common import common_schema
-from headrace.config.diff import Difference, differences, resolved_tables
-from headrace.config.resolve import resolve, settle
+from headrace.config.resolve import resolve, resolved_tables, settle
 from headrace.config.schema import RunFile
 from headrace.config.toml import to_toml
-from headrace.inspect.screen import show_table
-from headrace.run.execute import BAD_INPUT, Output
+from headrace.inspect.differences import difference_table, differences
+from headrace.inspect.output import BAD_INPUT, Output
+from headrace.inspect.tables import show_table
 from headrace.run.preparation.input_checks import check_data_files, check_model_folder
 from headrace.wire.config.kept import config_file
 from headrace.wire.errors import ConfigError, DataError
@@ -35,7 +32,7 @@ class _Config(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-config = typer.Typer(cls=_Config, no_args_is_help=True, help="Checks, shows and compares configs.")
+config = typer.Typer(cls=_Config, no_args_is_help=True)
 File = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The config, or a run directory.", show_default=False)]
 
 
@@ -104,18 +101,3 @@ def diff(
             output.say("no difference")
         else:
             show_table(output.console, difference_table([str(one), str(other)], found))
-
-
-def difference_table(names: Sequence[str], found: Sequence[Difference]) -> Table:
-    """A row a key, a column a config."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("key", no_wrap=True)
-    for name in names:
-        table.add_column(Text(name), overflow="fold")
-    for each in found:
-        table.add_row(Text(each.key), *(Text(_value(value)) for value in each.values))
-    return table
-
-
-def _value(value: object) -> str:
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

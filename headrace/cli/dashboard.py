@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, reported_errors
+from headrace.inspect.output import Output
 from headrace.operate.page import PageAccess, choose_port, live_address, make_token_file, open_in_browser, serve_page
-from headrace.run.execute import Output
 from headrace.supervisor.once import python
 from headrace.wire.access.roles import Role
 from headrace.wire.process.environment import inherited
@@ -27,10 +27,6 @@ def dashboard(
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Prints the link to a live run's dashboard, or serves the dashboard of an ended run until Ctrl-C.
-
-    The link has a token: it is for the owner of the run. With `--json` it is the address, and the file of the token.
-    """
     with reported_errors(json=json) as output, tempfile.TemporaryDirectory(prefix="headrace-") as name:
         # Not in the run directory: to look at a run changes nothing in it, and it may be read-only.
         folder = Path(name)

@@ -5,14 +5,12 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from headrace.cli.common import Json, reported_errors
-from headrace.cli.operate import WHO, TokenFile, Url, Where
-from headrace.inspect.screen import show_table
+from headrace.cli.common import Json, TokenFile, Url, Where, reported_errors
+from headrace.cli.operate import WHO
+from headrace.inspect.output import Output
+from headrace.inspect.tables import plain_table, show_table
 from headrace.operate.client import OrchestratorClient, find_client
-from headrace.run.execute import Output
 from headrace.wire.errors import ConfigError
 
 _PAGE = 200
@@ -30,7 +28,6 @@ def dead(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Lists the groups of a live run that were given up (dead letters), or issues their prompts again."""
     with reported_errors(json=json) as output:
         if requeue and requeue_all:
             raise ConfigError("give --requeue ID or --requeue-all, not both")
@@ -61,15 +58,11 @@ def _show(found: dict[str, Any], output: Output) -> None:
     if not rows:
         output.say("no dead letters")
         return
-    table = Table(box=None, pad_edge=False)
-    for title in ("id", "group", "attempt", "purpose", "reason", "error", "requeued"):
-        # Ids are for `--requeue` and `explain`: they are never cut.
-        table.add_column(title, no_wrap=title in ("id", "group"), overflow="fold")
-    for one in rows:
-        requeued = "yes" if one["requeued"] else ""
-        words = (one["id"], one["group_id"], one["attempt"], one["purpose"], one["reason"], one["error"], requeued)
-        table.add_row(*(Text(str(word)) for word in words))
-    show_table(output.console, table)
+    titles = ("id", "group", "attempt", "purpose", "reason", "error", "requeued")
+    keys = ("id", "group_id", "attempt", "purpose", "reason", "error")
+    cells = ((*(str(one[key]) for key in keys), "yes" if one["requeued"] else "") for one in rows)
+    # Ids are for `--requeue` and `explain`: they are never cut.
+    show_table(output.console, plain_table(titles, cells, folds=titles[2:]))
     if found["total"] > len(rows):
         output.say(f"{found['total']} in all")
     output.say("`--requeue ID` issues one again")

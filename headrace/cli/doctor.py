@@ -13,8 +13,8 @@ from headrace.config.resolve import resolve, settle
 from headrace.doctor.all_checks import all_checks
 from headrace.doctor.findings import Finding, Level, run_checks, verdict
 from headrace.doctor.wants import Wants
-from headrace.inspect.screen import show_table
-from headrace.run.execute import FAILED, FINISHED
+from headrace.inspect.output import FAILED, FINISHED
+from headrace.inspect.tables import show_table
 from headrace.wire.config.kept import config_file
 from headrace.wire.process.environment import inherited
 
@@ -32,10 +32,6 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Checks whether this machine can run Headrace, or a RUN.toml; each failure comes with its fix.
-
-    Exit status 1 if anything fails; warnings do not count.
-    """
     with reported_errors(json=json) as output:
         environment = inherited()
         if gpu:

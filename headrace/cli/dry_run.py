@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.doctor.all_checks import machine_checks
 from headrace.doctor.findings import Level, run_checks
 from headrace.doctor.wants import Wants
-from headrace.run.execute import FAILED, FINISHED, Output
+from headrace.inspect.output import FAILED, FINISHED, Output
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -41,7 +41,6 @@ def evaluate(
     run_dir: RunDir = None,
     json: Json = False,
 ) -> None:
-    """Evaluates a model as a run does: by its services, scorers and `[[eval]]`, without training."""
     began = time.monotonic()
     with reported_errors(json=json) as output:
         name = f"eval-{what.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -64,10 +63,10 @@ def _resolved(
     base = config or (RunPaths(what).run_toml if is_run else None)
     if base is None and file is None:
         raise ConfigError(f"{what} is not a run directory: give the prompts, or --config with [data] and [reward]")
-    data = ["--data.path", str(file)] if base is None else []
+    rows = ["--data.path", str(file)] if base is None else []
     model = ["--model.path", str(_model_of(what, step) if is_run else what), "--model.hub=", "--model.revision="]
     # Of its own: a broker that many runs share keeps the streams of each id.
-    given = [f"--run.id=eval-{time.time_ns()}", *data, *arguments, *model, "--run.max-steps=0", "--trackers.use=[]"]
+    given = [f"--run.id=eval-{time.time_ns()}", *rows, *arguments, *model, "--run.max-steps=0", "--trackers.use=[]"]
     resolved = resolve(base, arguments=given, environment=inherited())
     # The trainer waits for nothing else: as long as the evaluation may take.
     longest = max(one.deadline_s for one in resolved.config.eval) + _REPORT_S
@@ -81,12 +80,8 @@ def _resolved(
     if file is not None:
         one = found.eval[0].model_copy(update={"name": "", "path": str(file.resolve()), "split": "", "prompts": 0})
         return replace(resolved, config=found.model_copy(update={"eval": (one,)}))
-    if not (
-        found.data.eval_path
-        or found.data.eval_split
-        or found.data.eval_size
-        or all(one.has_own_rows for one in found.eval)
-    ):
+    data = found.data
+    if not (data.eval_path or data.eval_split or data.eval_size or all(one.has_own_rows for one in found.eval)):
         raise ConfigError("nothing is held out: give FILE, or [[eval]] with a path")
     return resolved
 
@@ -94,8 +89,6 @@ def _resolved(
 def _model_of(run_dir: Path, step: int | None) -> Path:
     """The run's export, or that of a checkpoint."""
     export = RunPaths(run_dir).export
-    return (
-        export.resolve()
-        if step is None and export.is_dir()
-        else Path(export_model(run_dir, inherited(), step=step)["path"])
-    )
+    if step is None and export.is_dir():
+        return export.resolve()
+    return Path(export_model(run_dir, inherited(), step=step)["path"])

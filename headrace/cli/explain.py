@@ -11,8 +11,8 @@ from headrace.inspect.explain.gather import gather, prompt_of
 from headrace.inspect.explain.names import Wanted, parse_name
 from headrace.inspect.explain.show import show
 from headrace.inspect.explain.story import Story, build_story
-from headrace.inspect.screen import show_table
 from headrace.inspect.status import look
+from headrace.inspect.tables import show_table
 from headrace.wire.config.kept import kept_tables
 from headrace.wire.contracts import group_id
 from headrace.wire.errors import ConfigError
@@ -25,7 +25,6 @@ def explain(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The run directory.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."""
     with reported_errors(json=json) as output:
         story = explain_in(name, run_dir)
         if output.json:

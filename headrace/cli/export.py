@@ -31,7 +31,6 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Writes the model of a checkpoint as a Hugging Face folder; the run may be alive. Adapters are merged."""
     with reported_errors(json=json, stopped="stopped; nothing was written", place=out or run_dir) as output:
         found = export_model(run_dir, inherited(), step=step, out=out)
         output.say(f"the model after step {found['step']}: {found['path']}")
@@ -48,14 +47,8 @@ def export_model(
     table = ExportTable(step=-1 if step is None else step, target=out.resolve() if out else Path())
     shared = {key: values[key] for key in _SHARED if key in values} | {"run_dir": str(run_dir.resolve())}
     settings = ExportSettings.model_validate(shared | {"export": table})
-    return run_child(
-        "the export",
-        "headrace.services.trainer",
-        "--export",
-        settings=settings,
-        environment=environment,
-        timeout_s=_TIMEOUT_S,
-    )
+    words = ("the export", "headrace.services.trainer", "--export")
+    return run_child(*words, settings=settings, environment=environment, timeout_s=_TIMEOUT_S)
 
 
 def _sources(values: Mapping[str, object]) -> tuple[Path, ...]:

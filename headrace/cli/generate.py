@@ -10,15 +10,14 @@ import typer
 from pydantic import TypeAdapter
 from rich.console import Group
 
-from headrace.cli.common import Json, json_line, reported_errors
+from headrace.cli.common import Json, TokenFile, Url, Where, json_line, reported_errors
 from headrace.cli.generate_answer import ANSWER_S, PATH, answer_from_checkpoint, stream_answer
-from headrace.cli.operate import TokenFile, Url, Where
 from headrace.cli.play_episode import play_episode, task_of
 from headrace.inspect.conversation import conversation
-from headrace.inspect.screen import show_table
+from headrace.inspect.output import Output
+from headrace.inspect.tables import show_table
 from headrace.inspect.terminal import printable
 from headrace.operate.client import find_client, is_alive
-from headrace.run.execute import Output
 from headrace.wire.api.episodes import EpisodeView
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.environment import inherited
@@ -64,7 +63,6 @@ def generate(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Generates an answer with the current policy of a live run, or with the newest checkpoint."""
     named = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
     given: _Request = {key: value for key, value in named.items() if value is not None}
     with reported_errors(json=json, stopped="stopped") as output:

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from headrace.run.child import run_child
 from headrace.services.rollout.chat.settings import ChatOnceSettings, ChatOnceTable
 from headrace.services.rollout.settings import RolloutTable
 from headrace.wire.config.kept import kept_tables
-from headrace.wire.config.settings import ModelTable, RunTable, first_problem
+from headrace.wire.config.problems import first_problem
+from headrace.wire.config.settings import ModelTable, RunTable
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.rundir.layout import RunPaths
 
@@ -59,35 +61,38 @@ def answer_from_checkpoint(
 
     Raises ConfigError for a run whose model the engine cannot decode, ChildFailedError.
     """
-    run, model, rollout = engine_tables(run_dir)
-    if run.stage == "reward_model":
-        raise ConfigError(f"{run_dir} is a run of the stage reward_model: its model gives scores, not answers")
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        exported = export_model(run_dir, environment, step=step, out=Path(folder) / "model")
+    with checkpoint_tables(run_dir, environment, step) as (_, version, (run, model, rollout)):
         table = ChatOnceTable(
             messages_json=json.dumps(request["messages"]),
-            version=int(exported["step"]),
+            version=version,
             stop_token_ids=_stop_token_ids(run_dir),
             deadline_s=ANSWER_S,
             **{key: request[key] for key in ("max_tokens", "temperature", "top_p", "stop", "seed") if key in request},
         )
-        settings = ChatOnceSettings(
-            run=run,
-            model=ModelTable(path=Path(exported["path"]), dtype=model.dtype, fp32_head=model.fp32_head),
-            rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
-            chat=table,
-        )
-        return run_child(
-            "the answer",
-            "headrace.services.rollout",
-            "--chat",
-            settings=settings,
-            environment=environment,
-            timeout_s=ANSWER_S,
-        )
+        settings = ChatOnceSettings(run=run, model=model, rollout=rollout, chat=table)
+        words = ("the answer", "headrace.services.rollout", "--chat")
+        return run_child(*words, settings=settings, environment=environment, timeout_s=ANSWER_S)
 
 
-def engine_tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
+@contextmanager
+def checkpoint_tables(
+    run_dir: Path, environment: Mapping[str, str], step: int | None
+) -> Iterator[tuple[Path, int, tuple[RunTable, ModelTable, RolloutTable]]]:
+    """A temporary folder with a checkpoint's model, its step, and the tables of an engine that decodes a row with it.
+
+    Raises as `answer_from_checkpoint` does.
+    """
+    run, model, rollout = _engine_tables(run_dir)
+    if run.stage == "reward_model":
+        raise ConfigError(f"{run_dir} is a run of the stage reward_model: its model gives scores, not answers")
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        exported = export_model(run_dir, environment, step=step, out=Path(folder) / "model")
+        model = ModelTable(path=Path(exported["path"]), dtype=model.dtype, fp32_head=model.fp32_head)
+        rollout = RolloutTable(max_rows=1, context_length=rollout.context_length)
+        yield Path(folder), int(exported["step"]), (run, model, rollout)
+
+
+def _engine_tables(run_dir: Path) -> tuple[RunTable, ModelTable, RolloutTable]:
     """Tables of the run's config, as far as decoding a single row needs them."""
     tables, path = kept_tables(run_dir), RunPaths(run_dir).run_toml
     for name in ("run", "model", "rollout"):

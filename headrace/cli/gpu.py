@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from headrace.doctor.placement import visible
-from headrace.run.execute import FAILED, FINISHED, Output
+from headrace.inspect.output import FAILED, FINISHED, Output
 from headrace.selfcheck.check import NOT_HERE, PROBES, ProbeResult, run_probes
 from headrace.wire.errors import ConfigError
 

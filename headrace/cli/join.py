@@ -18,7 +18,6 @@ def join(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Runs one more machine of a run's trainer (trainer.nodes above 1) until the run ends."""
     with reported_errors(json=json, stopped="stopped") as output:
         folder = run_dir.resolve()
         status = join_node(folder, node, rendezvous, inherited(), output)

@@ -1,48 +1,28 @@
 """The verbs that act on a live run: `pause`, `resume`, `checkpoint`, `stop`, `drain`, `scale`."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, RunDir, reported_errors
+from headrace.cli.common import Json, RunDir, TokenFile, Url, Where, reported_errors
 from headrace.operate.client import OrchestratorClient, find_client
 from headrace.operate.scale import check_request
 from headrace.operate.scale import scale as scale_run
 
-Where = Annotated[
-    Path | None,
-    typer.Argument(metavar="RUN_DIR", help="Default: the one live run in runs/.", show_default=False),
-]
-Url = Annotated[str, typer.Option("--url", help="The orchestrator of a run elsewhere: http://host:port.")]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option("--token-file", help="File with the token of an operator.", envvar="HEADRACE_OPERATOR_TOKEN_FILE"),
-]
 _ACTION_S = 60.0
 WHO = "cli"
 """As acts are noted in the event log."""
 
 
-def pause(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Stops issuing prompts: prompts in flight are trained, then the trainer waits for `resume`."""
-    _act("pause", {}, lambda: find_client(run_dir, url, token_file), json=json)
+def _action(name: str) -> Callable[..., None]:
+    def act(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
+        _act(name, {}, lambda: find_client(run_dir, url, token_file), json=json)
+
+    return act
 
 
-def resume(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Ends a pause: prompts are issued again."""
-    _act("resume", {}, lambda: find_client(run_dir, url, token_file), json=json)
-
-
-def checkpoint(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Requests a checkpoint after the trainer's current step."""
-    _act("checkpoint", {}, lambda: find_client(run_dir, url, token_file), json=json)
-
-
-def stop(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Stops a run after its step, with a checkpoint; `headrace train --resume` continues it."""
-    _act("stop", {}, lambda: find_client(run_dir, url, token_file), json=json)
+pause, resume, checkpoint, stop = map(_action, ("pause", "resume", "checkpoint", "stop"))
 
 
 def drain(
@@ -53,7 +33,6 @@ def drain(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Drains a rollout replica: it finishes its prompts and takes no new ones, but stays alive."""
     _act("drain", {"replica": replica, "on": not undo}, lambda: find_client(run_dir, url, token_file), json=json)
 
 
@@ -66,10 +45,6 @@ def scale(
     token_file: TokenFile = None,
     json: Json = False,
 ) -> None:
-    """Changes the number of replicas of a live run: `headrace scale rollout 4`; at 0 the trainer waits.
-
-    Those that go hand their work back at once. A later --resume starts with the number in the config again.
-    """
     if url:
         with reported_errors(json=json):
             body = {"service": service, "count": check_request(service, count)}

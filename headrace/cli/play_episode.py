@@ -4,7 +4,6 @@ import json
 import os
 import select
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,15 +11,13 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from headrace.cli.export import export_model
-from headrace.cli.generate_answer import engine_tables
+from headrace.cli.generate_answer import checkpoint_tables
 from headrace.config.resolve import kept_settings
 from headrace.run.child import last_words, run_child
 from headrace.services.environment.settings import PlayOnceSettings
 from headrace.services.rollout.chat.settings import TurnsOnceSettings
-from headrace.services.rollout.settings import RolloutTable
 from headrace.supervisor.once import ChildFailedError, Patience, child, child_environment, python
-from headrace.wire.config.settings import ModelTable, first_problem
+from headrace.wire.config.problems import first_problem
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
@@ -58,17 +55,9 @@ def play_episode(
     settings = _settings(run_dir, play)
     if is_live:
         return _played(settings, environment)
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        exported = export_model(run_dir, environment, step=step, out=Path(folder) / "model")
-        run, model, rollout = engine_tables(run_dir)
-        engine = TurnsOnceSettings(
-            run=run,
-            run_dir=Path(folder),
-            model=ModelTable(path=Path(exported["path"]), dtype=model.dtype, fp32_head=model.fp32_head),
-            rollout=RolloutTable(max_rows=1, context_length=rollout.context_length),
-            version=int(exported["step"]),
-        )
-        with _engine(engine, environment, Path(folder)) as address:
+    with checkpoint_tables(run_dir, environment, step) as (folder, version, (run, model, rollout)):
+        engine = TurnsOnceSettings(run=run, run_dir=folder, model=model, rollout=rollout, version=version)
+        with _engine(engine, environment) as address:
             here = settings.play.model_copy(update={"address": address, "version": engine.version})
             changed = {"play": here, "model": engine.model, "tokens": RunPaths(engine.run_dir).tokens}
             return _played(settings.model_copy(update=changed), environment)
@@ -99,19 +88,15 @@ def _sampling(of_run: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _played(settings: PlayOnceSettings, environment: Mapping[str, str]) -> Played:
-    return run_child(
-        "the episode",
-        "headrace.services.environment",
-        "--play",
-        settings=settings,
-        environment=environment,
-        timeout_s=settings.environment.episode_s + settings.environment.start_s + _BESIDE_S,
-    )
+    words = ("the episode", "headrace.services.environment", "--play")
+    seconds = settings.environment.episode_s + settings.environment.start_s + _BESIDE_S
+    return run_child(*words, settings=settings, environment=environment, timeout_s=seconds)
 
 
 @contextmanager
-def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str], folder: Path) -> Iterator[str]:
+def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str]) -> Iterator[str]:
     """An engine with the checkpoint, in a process of its own; the address at which it samples turns."""
+    folder = settings.run_dir
     config, log = folder / "engine.json", folder / "engine.log"
     config.write_text(settings.model_dump_json(), encoding="utf-8")
     env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)

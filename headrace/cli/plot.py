@@ -25,7 +25,6 @@ def plot(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Draws curves of runs as PNG and SVG: reward, accuracy, loss, KL, entropy, length, staleness, step time."""
     with reported_errors(json=json) as output:
         files = plot_runs(run_dirs, out)
         output.say("\n".join(str(file) for file in files))

@@ -12,7 +12,7 @@ from headrace.cli.common import AcceptChangedCode, Json, reported_errors
 from headrace.config.resolve import Resolved, resolve
 from headrace.demo.demo import prepared_demo
 from headrace.doctor.exposure import exposures, in_words
-from headrace.run.execute import Output
+from headrace.inspect.output import Output
 from headrace.run.prepare import check_new, prepare_elsewhere
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError
@@ -36,7 +36,6 @@ def prepare(
     accept_changed_code: AcceptChangedCode = False,
     json: Json = False,
 ) -> None:
-    """Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."""
     with reported_errors(json=json, place=run_dir) as output, ExitStack() as held:
         resolved, lock = _resolve(context.obj, run_dir, file, broker, output, held, demo=demo)
         found = prepare_elsewhere(
@@ -73,14 +72,7 @@ def _event_groups(options: Sequence[str]) -> dict[str, int]:
 
 
 def _resolve(
-    arguments: list[str],
-    run_dir: Path,
-    file: Path | None,
-    broker: str,
-    output: Output,
-    held: ExitStack,
-    *,
-    demo: bool,
+    arguments: list[str], run_dir: Path, file: Path | None, broker: str, output: Output, held: ExitStack, *, demo: bool
 ) -> tuple[Resolved, RunLock | None]:
     """The config; with the lock of the run directory for a new demo, which `held` releases."""
     if demo == (file is not None):
@@ -92,4 +84,4 @@ def _resolve(
         return resolve(file, arguments=arguments, environment=environment), None
     if RunPaths(run_dir).demo_model.is_dir():
         return resolve(RunPaths(run_dir).demo_toml, arguments=arguments, environment=environment), None
-    return held.enter_context(prepared_demo(run_dir, arguments, environment, output.say, check=check_new))
+    return held.enter_context(prepared_demo(run_dir, arguments, environment, output.say, check=check_new))[:2]

@@ -70,10 +70,6 @@ def replay(
     export: Annotated[bool, typer.Option("--export", help="Write the resulting model to OUT/export.")] = False,
     json: Json = False,
 ) -> None:
-    """Trains a run's journaled batches again, with the trainer alone: equal settings give equal weights.
-
-    Other hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts.
-    """
     with reported_errors(json=json, stopped="stopped") as output:
         table = ReplayTable(source=run_dir.resolve(), export=export, **_range(steps, checkpoint))
         found = run_replay(run_dir, out, table, context.obj or [], output.say)
@@ -105,17 +101,9 @@ def run_replay(
     log = made.log("trainer")
     for line in start_notes(out.resolve(), settings.trainer):
         say(line)
-    env = inherited()
     try:
-        run_child(
-            "the replay",
-            "headrace.services.trainer",
-            "--replay",
-            settings=settings,
-            environment=env,
-            timeout_s=_TIMEOUT_S,
-            log=log,
-        )
+        words = ("the replay", "headrace.services.trainer", "--replay")
+        run_child(*words, settings=settings, environment=inherited(), timeout_s=_TIMEOUT_S, log=log)
     except ConfigError:
         # Nothing was trained: the same folder may be given again.
         shutil.rmtree(out)

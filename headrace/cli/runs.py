@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from csv import DictWriter
 from dataclasses import asdict
 from pathlib import Path
@@ -10,20 +10,19 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from headrace.cli.common import Json, json_line, reported_errors
-from headrace.cli.config import difference_table
-from headrace.config.diff import differences
+from headrace.inspect.differences import difference_table, differences
 from headrace.inspect.results import EventTotals, left_out_in_words, totals_of
 from headrace.inspect.runs.facts import RunFacts, facts_of, runs_in
-from headrace.inspect.screen import SHOWN, show_table
+from headrace.inspect.screen import SHOWN
+from headrace.inspect.tables import plain_table, show_table
 from headrace.inspect.waits import duration
 from headrace.wire.config.kept import flatten, kept_tables
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.evals import eval_in_words
 
-runs = typer.Typer(no_args_is_help=True, help="Lists and compares run directories.")
+runs = typer.Typer(no_args_is_help=True)
 
 
 @runs.command("list")
@@ -82,46 +81,34 @@ def compare(
 
 
 def _listed(found: Sequence[RunFacts]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title, right in (
-        *(("run", False), ("stage", False), ("state", False), ("steps", True), ("reward", True)),
-        *(("held-out", True), ("time", True), ("began", False)),
-    ):
-        table.add_column(title, no_wrap=True, justify="right" if right else "left")
+    titles = ("run", "stage", "state", "steps", "reward", "held-out", "time", "began")
+    rows = []
     for one in found:
-        reward = one.last.get("reward_mean")
-        table.add_row(
-            Text(one.name),
-            one.stage,
-            one.state,
-            _steps(one),
-            "-" if reward is None else f"{reward:.3f}",
-            _held_out(one),
-            "-" if one.seconds is None else duration(one.seconds),
-            "-" if one.began is None else time.strftime("%m-%d %H:%M", time.localtime(one.began)),
-        )
-    return table
+        reward = f"{one.last['reward_mean']:.3f}" if "reward_mean" in one.last else "-"
+        began = "-" if one.began is None else time.strftime("%m-%d %H:%M", time.localtime(one.began))
+        rows.append((one.name, one.stage, one.state, _steps(one), reward, _held_out(one), _time(one), began))
+    return plain_table(titles, rows, right=("steps", "reward", "held-out", "time"))
 
 
 def _compared(found: Sequence[RunFacts], totals: Sequence[EventTotals]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    for one in found:
-        table.add_column(Text(one.name), justify="right", overflow="fold")
-    rows: list[tuple[str, Callable[[RunFacts], str]]] = [
-        ("state", lambda one: one.state),
-        ("steps", _steps),
-        ("time", lambda one: "-" if one.seconds is None else duration(one.seconds)),
-        ("held-out", _held_out),
-        ("best", lambda one: "-" if one.eval_best is None else eval_in_words(one.eval_measure, one.eval_best)),
+    best = ("-" if one.eval_best is None else eval_in_words(one.eval_measure, one.eval_best) for one in found)
+    rows = [
+        ("state", *(one.state for one in found)),
+        ("steps", *map(_steps, found)),
+        ("time", *map(_time, found)),
+        ("held-out", *map(_held_out, found)),
+        ("best", *best),
     ]
-    for title, cell in rows:
-        table.add_row(title, *(cell(one) for one in found))
     for key, (title, form) in SHOWN.items():
         if any(key in one.last for one in found):
-            table.add_row(title, *(format(one.last[key], form) if key in one.last else "-" for one in found))
-    table.add_row("groups dropped", *(str(sum(total.groups_dropped.values())) for total in totals))
-    return table
+            rows.append((title, *(format(one.last[key], form) if key in one.last else "-" for one in found)))
+    rows.append(("groups dropped", *(str(sum(total.groups_dropped.values())) for total in totals)))
+    names = [one.name for one in found]
+    return plain_table(["", *names], rows, folds=names, right=names)
+
+
+def _time(one: RunFacts) -> str:
+    return "-" if one.seconds is None else duration(one.seconds)
 
 
 def _steps(one: RunFacts) -> str:

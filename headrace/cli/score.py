@@ -29,7 +29,6 @@ def score(
     listed: Annotated[bool, typer.Option("--list", help="List the scorers.")] = False,
     json: Json = False,
 ) -> None:
-    """Runs a scorer over a file of completions: `headrace score --reward math --input IN.jsonl --output OUT.jsonl`."""
     with reported_errors(json=json, stopped="stopped; no scores were written") as output:
         if listed:
             output.say("\n".join(BUILT_IN))

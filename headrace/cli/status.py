@@ -4,15 +4,13 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.common import Json, json_line, reported_errors
-from headrace.cli.operate import TokenFile, Url, Where
+from headrace.cli.common import Json, TokenFile, Url, Where, json_line, reported_errors
 from headrace.cli.watch import watch as watch_run
+from headrace.inspect.output import FINISHED
 from headrace.inspect.status import look_where, show_status
-from headrace.run.execute import FINISHED
 
 
 def status(run_dir: Where = None, url: Url = "", token_file: TokenFile = None, json: Json = False) -> None:
-    """Shows what a run is doing and what waits for what, or its results."""
     with reported_errors(json=json) as output:
         shown = look_where(run_dir, url, token_file)
         if shown.refused:
@@ -30,7 +28,6 @@ def watch(
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
 ) -> None:
-    """Shows a run live until it ends; Ctrl-C quits, the run continues. Without a terminal: a line at each refresh."""
     with reported_errors(json=json) as output:
         try:
             ended = watch_run(lambda: look_where(run_dir, url, token_file), output, every_s=every)

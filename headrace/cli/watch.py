@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from headrace.cli.common import json_line
+from headrace.inspect.output import FAILED, FINISHED, Output
 from headrace.inspect.screen import draw, eval_line, step_line
 from headrace.inspect.status import RunLook, ended_in_words, view_of
 from headrace.inspect.terminal import wrapping
-from headrace.run.execute import FAILED, FINISHED, Output
 from headrace.wire.errors import TransientError, WaitTimeoutError
 
 _SILENCE_S = 60.0

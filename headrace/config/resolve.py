@@ -312,3 +312,16 @@ def without_password(resolved: Resolved) -> RunFile:
     name = user.partition(":")[0]
     url = urlunsplit(parts._replace(netloc=f"{name}@{host}" if name else host))
     return resolved.changed("broker", url=url).config if at else resolved.config
+
+
+def resolved_tables(place: Path) -> dict[str, object]:
+    """All tables of a `run.toml`, defaults included; for a run directory the tables that it was run with."""
+    if place.is_dir():
+        return _as_given(kept_tables(place))
+    return settle(resolve(place)).config.model_dump(mode="json", serialize_as_any=True)
+
+
+def _as_given(tables: dict[str, Any]) -> dict[str, object]:
+    """Replaces the local folder of a Hub model by its id, which is the same on every machine."""
+    model = tables.get("model", {})
+    return tables | {"model": model | {"path": model["hub"], "hub": ""}} if model.get("hub") else tables

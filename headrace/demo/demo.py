@@ -4,7 +4,7 @@ import json
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,10 +16,12 @@ from headrace.doctor.sizes import model_parameters
 from headrace.inspect.waits import in_time
 from headrace.model.tiny_models import END, Shape, character_tokenizer, write_model
 from headrace.run.child import run_child
+from headrace.run.preload import begin_fork_server
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerTable
+from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.lock import RunLock
-from headrace.supervisor.once import ChildFailedError
+from headrace.supervisor.once import ChildFailedError, child_environment
 from headrace.wire.config.settings import ModelTable
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.rundir.jsonl import Record, number_of
@@ -99,10 +101,11 @@ def prepared_demo(
     say: Callable[[str], None],
     *,
     check: Callable[[Resolved], None] | None = None,
-) -> Iterator[tuple[Resolved, RunLock]]:
-    """Makes model and data, runs the supervised stage, and yields the config of the RL run and the lock of `run_dir`.
+) -> Iterator[tuple[Resolved, RunLock, ForkServer | None]]:
+    """Makes model and data, runs the supervised stage, and yields the RL run's config, lock and fork server.
 
-    The lock is held from before anything is removed to the end of the block, in which the run is started.
+    The lock is held from before anything is removed to the end of the block, in which the run is started. The fork
+    server forks the supervised stage too: the libraries are imported once. None where the run has none.
     `check` raises ConfigError for problems that would stop the run after this minute of work. Leftovers of a killed
     demo are replaced. A run directory that did not exist before is removed again on an error, except for the log of a
     stage that failed. Raises ConfigError if something else lies there, or another headrace uses it, ChildFailedError or
@@ -112,13 +115,13 @@ def prepared_demo(
     run_dir = run_dir.resolve()
     absent = absent_folders(run_dir)
     make_private(absent)
-    lock = RunLock(run_dir)
-    try:
+    with ExitStack() as held:
+        lock = RunLock(run_dir)
+        held.callback(lock.release)
         # Again: another demo may have begun and ended since.
         check_fresh(run_dir)
-        yield _prepared(run_dir, lock, arguments, environment, say, check=check, absent=absent), lock
-    finally:
-        lock.release()
+        resolved, forks = _prepared(run_dir, lock, arguments, environment, say, check=check, absent=absent, held=held)
+        yield resolved, lock, forks
 
 
 def _prepared(
@@ -130,8 +133,10 @@ def _prepared(
     *,
     check: Callable[[Resolved], None] | None,
     absent: Sequence[Path],
-) -> Resolved:
-    """`absent`: the folders that this start has made. The caller holds the lock."""
+    held: ExitStack,
+) -> tuple[Resolved, ForkServer | None]:
+    """`absent`: the folders that this start has made. `held` closes the fork server. The caller holds the lock."""
+    forks = None
     folder = RunPaths(run_dir).demo
     _clear(folder)
     try:
@@ -151,7 +156,11 @@ def _prepared(
         )
         if resolved.config.model.path == folder / "model":
             say("supervised stage: the model learns a little first")
-            _supervise(folder, resolved, environment, lock, log=RunPaths(run_dir).log("sft"))
+            run = resolved.config.run
+            env = child_environment(dict(environment), threads=run.threads, device=run.device)
+            if forks := begin_fork_server(resolved.config, env, folder / "base"):
+                held.callback(forks.close)
+            _supervise(folder, resolved, environment, lock, forks, log=RunPaths(run_dir).log("sft"))
     except (ChildFailedError, WaitTimeoutError):
         # The log that the error names stays; the demo may be started again in the same folder.
         shutil.rmtree(folder)
@@ -160,7 +169,7 @@ def _prepared(
         shutil.rmtree(folder, ignore_errors=True)
         take_away(absent)
         raise
-    return resolved
+    return resolved, forks
 
 
 def _clear(folder: Path) -> None:
@@ -199,7 +208,15 @@ def _write_examples(path: Path, sums: Sequence[Sum]) -> None:
     pq.write_table(pa.table(table), path)
 
 
-def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str], lock: RunLock, *, log: Path) -> None:
+def _supervise(
+    folder: Path,
+    resolved: Resolved,
+    environment: Mapping[str, str],
+    lock: RunLock,
+    forks: ForkServer | None,
+    *,
+    log: Path,
+) -> None:
     """Runs the trainer's stage `sft` to its end; `model` is what it exports. Raises ChildFailedError naming its log."""
     config = resolved.config
     stage = folder / "sft"
@@ -212,7 +229,8 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str],
         run_dir=stage,
     )
     log.parent.mkdir(exist_ok=True)
-    words, what = ("headrace.services.trainer", "--stage", "sft"), "the supervised stage"
+    what = "the supervised stage"
+    words = (what, "headrace.services.trainer", "--stage", "sft")
 
     def tell() -> str:
         said = sft_progress(last_steps(stage, _PACE_STEPS), config.sft.steps)
@@ -220,7 +238,9 @@ def _supervise(folder: Path, resolved: Resolved, environment: Mapping[str, str],
         return said
 
     lock.record(doing=what)
-    run_child(what, *words, settings=settings, environment=environment, timeout_s=_SFT_S, log=log, progress=tell)
+    run_child(
+        *words, settings=settings, environment=environment, timeout_s=_SFT_S, log=log, progress=tell, fork_server=forks
+    )
     lock.record(doing="preparing the run")
     RunPaths(stage).export.rename(folder / "model")
 

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.inspect.history.lines import TRAINER
-from headrace.inspect.history.record import committer
 from headrace.wire.rundir import jsonl
 from headrace.wire.rundir.evals import VERSION, evals_of, headline
-from headrace.wire.rundir.events import read_events
+from headrace.wire.rundir.events import committer, read_events
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP, steps_of

@@ -8,23 +8,20 @@ from pathlib import Path
 from pydantic import JsonValue
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from headrace.inspect.results import StepTail
-from headrace.inspect.terminal import SafeConsole, wrapping
+from headrace.inspect.tables import plain_table
+from headrace.inspect.terminal import wrapping
 from headrace.inspect.waits import Party, episode_waits, in_time, parties, refusals_in_words
-from headrace.supervisor.process_monitor import MonitorState
-from headrace.supervisor.supervisor import View
+from headrace.supervisor.view import MonitorState, View
 from headrace.wire.api.status import OperatorStatus, RunStatus
 from headrace.wire.rundir.evals import eval_in_words, evals_of, headline, progress_in_words, sets_of
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.metrics import GENERATED, MFU, TRAINED
-from headrace.wire.telemetry.metric_table import NO_ANSWER_SHARE, STALE_SHARE
-from headrace.wire.telemetry.reward_components import component_means
+from headrace.wire.telemetry.metric_table import NO_ANSWER_SHARE, STALE_SHARE, component_means
 
-_WIDEST = 1000
 QUIET_S = 10.0
 """A command that works says so at least this often."""
 _LONG_QUIET_S = 60.0
@@ -237,27 +234,14 @@ def _in_force(status: RunStatus) -> Iterator[str]:
     yield from (f"{one.id}: {note}" for one in status.environments for note in one.notes)
 
 
-def show_table(console: Console, table: RenderableType) -> None:
-    """Prints a table as wide as the terminal; elsewhere as wide as needed, so that nothing is cut off."""
-    if console.is_terminal:
-        wrapping(console).print(table)
-        return
-    wide = console.options.update(max_width=_WIDEST)
-    width = max(console.width, Measurement.get(console, wide, table).maximum)
-    SafeConsole(file=console.file, width=width, highlight=False).print(table)
-
-
 def _table(lines: list[Party], now: float) -> Table:
     has_process = any(line.process for line in lines)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("service", *(["process"] if has_process else []), "state", "version", "doing"):
-        table.add_column(title, no_wrap=title != "doing")
-    for line in lines:
-        process = [line.process] if has_process else []
-        # As text: brackets in it are not markup.
-        cells = (line.who, *process, line.state, line.version, line.in_words(now))
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
+    titles = ("service", *(["process"] if has_process else []), "state", "version", "doing")
+    rows = (
+        (line.who, *([line.process] if has_process else []), line.state, line.version, line.in_words(now))
+        for line in lines
+    )
+    return plain_table(titles, rows, folds=["doing"])
 
 
 def _operator(operator: OperatorStatus) -> Iterator[str]:

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from headrace.inspect.runs.facts import run_state
-from headrace.inspect.screen import draw, eval_line, show_table
+from headrace.inspect.screen import draw, eval_line
+from headrace.inspect.tables import show_table
 from headrace.inspect.waits import Party, parties
 from headrace.operate.client import (
     TOKEN_FILE,
@@ -20,9 +21,8 @@ from headrace.operate.client import (
     find_client,
     http_port,
 )
-from headrace.operate.scale import the_live_run
-from headrace.supervisor.lock import in_preparation, supervisor_pid
-from headrace.supervisor.supervisor import View
+from headrace.supervisor.lock import in_preparation, supervisor_pid, the_live_run
+from headrace.supervisor.view import View
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import read_token, token_of
 from headrace.wire.api.model import read_answer_of

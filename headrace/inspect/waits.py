@@ -3,14 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from headrace.supervisor.process_monitor import MonitorState
-from headrace.wire.api.status import (
-    EnvironmentStatus,
-    EpisodeWait,
-    ReplicaStatus,
-    RunStatus,
-    StreamStatus,
-)
+from headrace.supervisor.view import MonitorState
+from headrace.wire.api.status import EnvironmentStatus, EpisodeWait, ReplicaStatus, RunStatus, StreamStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from headrace.operate.scale import the_live_run
-from headrace.supervisor.lock import in_preparation, supervisor_pid
+from headrace.supervisor.lock import in_preparation, supervisor_pid, the_live_run
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import read_token, token_of
 from headrace.wire.api.error_reply import NO_ROUTE, wants_token, words_of

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx
 
+from headrace.inspect.output import Output
 from headrace.operate.client import StartingError, http_port, is_alive
 from headrace.run.child import last_words
-from headrace.run.execute import Output
 from headrace.supervisor.lock import in_preparation
 from headrace.supervisor.once import ChildFailedError, Patience, child, child_environment
 from headrace.supervisor.ports import check_free, pick_ports

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from headrace.supervisor.lock import supervisor
+from headrace.supervisor.lock import supervisor, the_live_run
 from headrace.supervisor.scaling import SERVICES, check_count
 from headrace.wire.errors import ConfigError
 from headrace.wire.peers.control import ask
@@ -31,12 +31,3 @@ def check_request(service: str, count: str) -> int:
     if service not in SERVICES:
         raise ConfigError(f"{service!r} cannot be scaled: only {' and '.join(SERVICES)} have replicas")
     return check_count(count)
-
-
-def the_live_run(folder: Path = Path("runs")) -> Path:
-    """The one live run below a folder. Raises ConfigError unless there is exactly one."""
-    live = [path for path in sorted(folder.glob("*")) if supervisor(path)]
-    if len(live) == 1:
-        return live[0]
-    found = ", ".join(map(str, live)) or f"none in {folder}/"
-    raise ConfigError(f"say which run: give its RUN_DIR (alive: {found})")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
 from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError, WaitTimeoutError
@@ -22,6 +23,7 @@ def run_child(
     timeout_s: float,
     log: Path | None = None,
     progress: Callable[[], str] | None = None,
+    fork_server: ForkServer | None = None,
 ) -> dict[str, Any]:
     """Runs it to its end and returns the JSON object on the last line of its stdout; an empty one with a `log`.
 
@@ -34,7 +36,9 @@ def run_child(
         config.write_text(settings.model_dump_json(), encoding="utf-8")
         argv = python(module, *arguments, "--config", str(config))
         try:
-            printed = run_once(what, argv, env=env, log=log, timeout_s=timeout_s, progress=progress)
+            printed = run_once(
+                what, argv, env=env, log=log, timeout_s=timeout_s, fork_server=fork_server, progress=progress
+            )
         except ChildFailedError as error:
             words = log.read_text(encoding="utf-8", errors="replace") if log else error.message
             if error.status == REFUSED:

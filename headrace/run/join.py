@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.resolve import kept_settings, resolve
+from headrace.inspect.output import FAILED, FINISHED, STOPPED, Output
 from headrace.inspect.screen import Lines
-from headrace.run.execute import FAILED, FINISHED, STOPPED, Output
 from headrace.run.nodes import ready_s
 from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.config.stage import StageSettings

@@ -62,18 +62,20 @@ def prepare_run(
     dry_run: bool = False,
     accept_changed_code: bool = False,
     lock: RunLock | None = None,
+    forks: ForkServer | None = None,
 ) -> PreparedRun:
     """Checks everything, prepares the data and writes every process's config.
 
     `dry_run`: the machine is not checked here, but by `headrace.cli.dry_run`. `accept_changed_code`: a resumed run goes
-    on with an `algorithm.path` that differs from its copy. `lock`: the run directory's, if the caller holds it. Raises
-    ConfigError or DataError; a run directory that did not exist before is then removed again.
+    on with an `algorithm.path` that differs from its copy. `lock`: the run directory's, if the caller holds it.
+    `forks`: the run's fork server, if it has begun. Raises ConfigError or DataError; a run directory that did not
+    exist before is then removed again.
     """
     run_dir = run_dir.resolve()
     options = _Options(resume, dry_run, accept_changed_code, environment)
     launch = _checked(resolved, run_dir, options)
     with locked_start(run_dir, lock) as (taken, held):
-        return launch.write(taken, held)
+        return launch.write(taken, held, forks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,13 @@ class _Launch:
     tls: Path | None
     ports: dict[str, Ports]
 
-    def write(self, lock: RunLock, held: ExitStack) -> PreparedRun:
+    def write(self, lock: RunLock, held: ExitStack, forks: ForkServer | None) -> PreparedRun:
         """Writes the run directory; what is to be closed at the run's end goes into `held`."""
         config, run_dir, resume = self.resolved.config, self.run_dir, self.options.resume
         env = child_environment(dict(self.options.environment), threads=config.run.threads, device=config.run.device)
         make_model_of(self.resolved, goes_on=resume)
-        forks = None if self.options.dry_run else begin_fork_server(config, env)
+        if forks is None and not self.options.dry_run:
+            forks = begin_fork_server(config, env)
         if forks is not None:
             held.callback(forks.close)
         data = from_json(

@@ -15,9 +15,10 @@ from headrace.config.schema import RunFile
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.exposure import exposures, in_words
 from headrace.doctor.placement import check_visible
+from headrace.inspect.output import Output
 from headrace.inspect.screen import Lines
 from headrace.model.made_model import make_model_of
-from headrace.run.execute import Output, exit_status, say_end
+from headrace.run.execute import exit_status, say_end
 from headrace.run.extras import check_extras
 from headrace.run.nodes import check_nodes, ready_s, start_notes
 from headrace.run.preload import begin_fork_server

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan
-from headrace.supervisor.process_monitor import Budget, MonitorState, RunFailedError
+from headrace.supervisor.process_monitor import Budget, RunFailedError
 from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient
 from headrace.supervisor.stop_signals import StopSignals
-from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, View
+from headrace.supervisor.supervisor import EndDeadlines, RunOutcome
+from headrace.supervisor.view import MonitorState, View
 from headrace.wire.rundir.layout import RunPaths
 
 STOPPED_CODE = 75

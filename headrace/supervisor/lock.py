@@ -121,3 +121,12 @@ def supervisor(run_dir: Path) -> dict[str, JsonValue]:
     finally:
         os.close(file)
     return {}
+
+
+def the_live_run(folder: Path = Path("runs")) -> Path:
+    """The one live run below a folder. Raises ConfigError unless there is exactly one."""
+    live = [path for path in sorted(folder.glob("*")) if supervisor(path)]
+    if len(live) == 1:
+        return live[0]
+    found = ", ".join(map(str, live)) or f"none in {folder}/"
+    raise ConfigError(f"say which run: give its RUN_DIR (alive: {found})")

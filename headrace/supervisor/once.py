@@ -133,14 +133,14 @@ def run_once(
     """Runs a command to its end and returns its stdout (empty if it went to `log`). Reports a long wait on stderr.
 
     Raises ChildFailedError with its stderr, or WaitTimeoutError; the child is dead then. `fork_server`: forks it where
-    that is faster; only without a `log`. `progress`: how far it is, in words.
+    that is faster. `progress`: how far it is, in words.
     """
     patience = Patience(what, progress)
-    if fork_server is not None and log is None:
+    if fork_server is not None:
         # The supervisor reports it (`take_trouble`).
         with contextlib.suppress(ForkServerError):
             if fork_server.serves(tuple(argv)):
-                return _run_forked(what, tuple(argv), env, timeout_s, fork_server, patience)
+                return _run_forked(what, tuple(argv), env, log, timeout_s, fork_server, patience)
     errors = subprocess.STDOUT if log else subprocess.PIPE
     with (
         log.open("ab") if log else contextlib.nullcontext(subprocess.PIPE) as output,
@@ -172,12 +172,14 @@ def _run_forked(
     what: str,
     argv: tuple[str, ...],
     env: dict[str, str],
+    log: Path | None,
     timeout_s: float,
     server: ForkServer,
     patience: Patience,
 ) -> str:
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        pid = server.start_and_wait(argv, env, (out.fileno(), err.fileno()), partial(_is_readable, patience=patience))
+    with log.open("ab") if log else tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        files = (out.fileno(), (out if log else err).fileno())
+        pid = server.start_and_wait(argv, env, files, partial(_is_readable, patience=patience))
         pidfd = os.pidfd_open(pid)
         try:
             if not _is_readable(pidfd, timeout_s, patience):
@@ -188,10 +190,13 @@ def _run_forked(
                 os.killpg(pid, signal.SIGKILL)
             os.close(pidfd)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        out.seek(0)
         err.seek(0)
         if status != 0:
-            raise ChildFailedError(what, status, err.read().decode(errors="replace").strip())
+            message = err.read().decode(errors="replace").strip() or f"see {log}"
+            raise ChildFailedError(what, status, message)
+        if log:
+            return ""
+        out.seek(0)
         return out.read().decode()
 
 

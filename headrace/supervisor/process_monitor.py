@@ -5,10 +5,10 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from headrace.supervisor.process import ProcessPlan, ServiceProcess, fault_in, log_tail
+from headrace.supervisor.view import MonitorState
 from headrace.wire.errors import DiskError, HeadraceError, WaitTimeoutError
 from headrace.wire.host.disk_fault import disk_fault, probe
 from headrace.wire.process.entry import GIVEN_UP, REFUSED
@@ -39,15 +39,6 @@ class ProcessLostError(RunFailedError):
 
 class DiskRefusedError(RunFailedError):
     """A process, or the supervisor itself, could not write; the message names path, free bytes and way out."""
-
-
-class MonitorState(StrEnum):
-    """State of one process, as seen by the supervisor."""
-
-    STARTING = "starting"
-    READY = "ready"
-    WAITING = "waiting to start again"
-    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from headrace.supervisor.processes import ProcessSet
 from headrace.supervisor.readiness import ReadinessClient, StatusRefusedError
 from headrace.supervisor.scaling import SERVICES, PlanReplica, Scaling, check_count
 from headrace.supervisor.stop_signals import StopSignals
+from headrace.supervisor.view import View
 from headrace.wire.access.roles import Role
 from headrace.wire.access.tokens import make_tokens, token_of
 from headrace.wire.api.status import RunStatus
@@ -36,20 +37,6 @@ class EndDeadlines:
     """From SIGTERM to the trainer's exit: it ends its step and writes a checkpoint."""
     grace_s: float = 10.0
     """The same for all other processes."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """State of the run, passed to the observer at each poll."""
-
-    status: RunStatus | None
-    """The orchestrator's status; None before the first answer, and for a stage without an orchestrator."""
-    services: dict[str, str]
-    """Name -> state of the process."""
-    notices: tuple[str, ...]
-    """All notices so far."""
-    started: bool = True
-    """Whether what does the work has started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from headrace.services.reward.conversation import Conversation, read_conversation
-from headrace.wire.config.settings import Table, first_problem
+from headrace.wire.config.problems import first_problem
+from headrace.wire.config.settings import Table
 from headrace.wire.contracts import Episode
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.process.users_code import Bug

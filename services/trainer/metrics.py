@@ -12,9 +12,9 @@ from headrace.services.trainer.throughput import peak_keys
 from headrace.services.trainer.timing.phases import KEY
 from headrace.wire.contracts import DropReason
 from headrace.wire.rundir import metrics as run_metrics
-from headrace.wire.telemetry.metric_table import METRICS
+from headrace.wire.telemetry.metric_table import METRICS, component_means
 from headrace.wire.telemetry.operations import Operation
-from headrace.wire.telemetry.reward_components import MOST_NAMES, component_means
+from headrace.wire.telemetry.reward_components import MOST_NAMES
 
 _LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.run.execute import BAD_INPUT
+from headrace.inspect.output import BAD_INPUT
 from headrace.wire.rundir.events import read_events
 from tests.e2e.episodes import kill_a_child, played_run, trained_rows
 from tests.e2e.harness import TinyRun

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.inspect.history import check_run
+from headrace.inspect.history.check import check_run
 from headrace.operate.scale import scale
 from headrace.wire.access.roles import Role
 from headrace.wire.rundir.events import read_events

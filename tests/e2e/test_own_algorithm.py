@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.run.execute import BAD_INPUT, FINISHED, STOPPED
+from headrace.inspect.output import BAD_INPUT, FINISHED, STOPPED
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
 from headrace.wire.journal import IncarnationRecord, read_journal
 from headrace.wire.rundir.events import read_events

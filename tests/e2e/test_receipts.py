@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.inspect.history import check_run
+from headrace.inspect.history.check import check_run
 from headrace.wire.rundir.receipts import read_receipts, take_receipt
 from tests.e2e.harness import TinyRun
 from tests.e2e.undisturbed import STEPS, Undisturbed

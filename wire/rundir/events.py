@@ -255,3 +255,13 @@ def began_at(run_dir: Path) -> float:
     lines = (next(jsonl.read(path), {}) for path in files)
     times = [at for line in lines if (at := number_of(line.get("t"))) is not None]
     return min(times) if times else run.run_toml.stat().st_mtime
+
+
+def committer(event: Mapping[str, object]) -> str:
+    """The replica that reported a commit."""
+    return str(event.get("replica_id") or worker_of(event))
+
+
+def worker_of(event: Mapping[str, object]) -> str:
+    """The process that wrote an event, whichever of its lives it was: the file is events/WORKER-LIFE.jsonl."""
+    return str(event["source"]).rpartition("-")[0]

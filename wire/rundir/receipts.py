@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from headrace.wire.config.settings import first_problem
+from headrace.wire.config.problems import first_problem
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic, jsonl
 from headrace.wire.rundir.file_digests import sha256_of_range

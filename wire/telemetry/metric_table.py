@@ -4,14 +4,17 @@ The trainer's gauges, the charts and dialogs of the dashboard and the terminal t
 here is written all the same, and shown by its name alone.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 REWARD, POLICY, CRITIC = "Reward", "Policy", "Critic"
 LENGTHS, AGE, MISMATCH = "Lengths", "Staleness", "Engine against trainer"
 SPEED, TIME, MEMORY, BATCH = "Speed", "Time", "Memory", "Batch"
 
+T = TypeVar("T")
 STALE_SHARE, NO_ANSWER_SHARE = 0.05, 0.5
 """`stale_tokens_share` and `reward_no_answer_share` above which people are warned."""
 
@@ -149,3 +152,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "lag*": Metric(MISMATCH, "", "The same for the tokens of one lag."),
     }
 )
+_MEAN = re.compile("rewards/([^/]+)/mean")
+
+
+def component_means(numbers: Mapping[str, T]) -> dict[str, T]:
+    """Component -> its mean, of the numbers of a step."""
+    return {found[1]: value for key, value in numbers.items() if (found := _MEAN.fullmatch(key))}

@@ -12,19 +12,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
 from headrace.wire.contracts.scores import Score
 
-T = TypeVar("T")
 TURNS, OVERLONG, KL, COMBINATION = "turns", "overlong_buffer", "kl", "combination"
 ADDED = (TURNS, OVERLONG, KL, COMBINATION)
 """Components that no scorer of the rubric may be called."""
 MOST_NAMES, MOST_PAIRS = 32, 64
 """Components, and pairs of component and data source, that a batch has numbers for."""
-_MEAN = re.compile("rewards/([^/]+)/mean")
 _EXACT = 1e-12
 """Largest remainder of a score that rounding explains, relative to its terms."""
 _NAME_LENGTH = 48
@@ -116,11 +113,6 @@ def batch_numbers(rows: Sequence[RewardRow]) -> dict[str, float]:
         found |= _numbers(f"rewards/{component_key(name)}/{component_key(source)}", of_source)
     left_out = len(names[MOST_NAMES:]) + len(most[MOST_PAIRS:])
     return found | ({"rewards_left_out": left_out} if left_out else {})
-
-
-def component_means(numbers: Mapping[str, T]) -> dict[str, T]:
-    """Component -> its mean, of the numbers of a step."""
-    return {found[1]: value for key, value in numbers.items() if (found := _MEAN.fullmatch(key))}
 
 
 def _ordered(rows: Iterable[RewardRow]) -> list[str]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headrace.inspect.conversation import conversation
 from headrace.inspect.explain.story import Moment, Story
+from headrace.inspect.tables import plain_table
 from headrace.wire.api.episodes import EpisodeView
 from headrace.wire.rundir import rollouts
 
@@ -52,25 +53,16 @@ def _life(moments: list[Moment]) -> Table:
 
 
 def _rollouts(story: Story) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("rollout", "reward", "advantage", "tokens", "end", "versions", "stale", "replica", "completion"):
-        number = title in ("rollout", "reward", "advantage", "tokens", "stale")
-        table.add_column(title, no_wrap=title != "completion", justify="right" if number else "left")
+    titles = ("rollout", "reward", "advantage", "tokens", "end", "versions", "stale", "replica", "completion")
+    cells = []
     for row in story.rollouts:
         oldest = row["min_version"]
         stale = "" if story.step is None or oldest is None else str(story.step - 1 - int(oldest))
-        table.add_row(
-            str(row["rollout_index"]),
-            _number(row["reward"]),
-            _number(row["advantage"]),
-            str(row["tokens"]),
-            str(row["finish_reason"]),
-            ", ".join(dict.fromkeys(str(span[2]) for span in row["spans"])),
-            stale,
-            Text(str(row["replica_id"])),
-            Text(_short(_answer(row))),
-        )
-    return table
+        numbers = (str(row["rollout_index"]), _number(row["reward"]), _number(row["advantage"]), str(row["tokens"]))
+        versions = ", ".join(dict.fromkeys(str(span[2]) for span in row["spans"]))
+        words = (str(row["finish_reason"]), versions, stale, str(row["replica_id"]), _short(_answer(row)))
+        cells.append((*numbers, *words))
+    return plain_table(titles, cells, folds=["completion"], right=("rollout", "reward", "advantage", "tokens", "stale"))
 
 
 def _details(story: Story) -> Iterator[RenderableType]:

@@ -3,7 +3,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.config.resolve import STALE_BEFORE
@@ -20,16 +20,6 @@ from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir.layout import RunPaths
 
 RL = "rl"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedConfig:
-    """What the rules need of the config."""
-
-    stage: str
-    bound: Bound
-
-
 _LOOKS = 5
 
 
@@ -64,19 +54,19 @@ def _sizes(run_dir: Path) -> dict[Path, int]:
 
 
 def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
-    config = _config(run_dir)
+    stage, bound = _config(run_dir)
     history = read_history(run_dir)
     if history.is_replay and not history.incarnations:
         raise ConfigError(f"{run_dir} is a replay, which keeps no journal: check the run that it has replayed")
     problems = history.damage
     found = read_found(history, problems)
     kept = read_chain(run_dir, problems)
-    is_rl = config.stage == RL
+    is_rl = stage == RL
     last_step = history.last_step if is_rl else max(found.metrics, default=0)
     unproven = 0
     if is_rl:
-        problems += _of_groups(history, config.bound)
-        unproven = look_at_rollouts(history, config.bound, problems)
+        problems += _of_groups(history, bound)
+        unproven = look_at_rollouts(history, bound, problems)
     problems += _of_files(history, found, is_rl=is_rl, last_step=last_step)
     problems += chain_holds(kept)
     fork = fork_holds(run_dir, problems)
@@ -87,7 +77,7 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
         notes = [note, *notes] if note else notes
     head = kept.receipts[-1] if kept.receipts else None
     return HistoryVerdict(
-        stage=config.stage,
+        stage=stage,
         steps=len(set(history.done)) if is_rl else last_step,
         groups=_count(history),
         weights_sha256=_weights(run_dir, found.export, problems),
@@ -99,14 +89,15 @@ def _look(run_dir: Path, receipt: str) -> HistoryVerdict:
     )
 
 
-def _config(run_dir: Path) -> CheckedConfig:
+def _config(run_dir: Path) -> tuple[str, Bound]:
+    """The stage of the run, and its bound."""
     file = RunPaths(run_dir).run_toml
     try:
         tables = kept_tables(run_dir)
         run, policy = tables["run"], str(tables["run"].get("stale", STALE_BEFORE))
         groups = int(tables["batch"]["groups"]) if policy == "late" else 0
         bound = Bound(versions=int(run["max_staleness"]), policy=policy, batch_groups=groups)
-        return CheckedConfig(str(run.get("stage", RL)), bound)
+        return str(run.get("stage", RL)), bound
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{run_dir} is not a run directory: {file}: {error}") from None
 

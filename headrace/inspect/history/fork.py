@@ -6,13 +6,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from headrace.wire.journal import (
-    IncarnationRecord,
-    JournalDamagedError,
-    JournalRecord,
-    StepDoneRecord,
-    read_journal,
-)
+from headrace.wire.journal import IncarnationRecord, JournalDamagedError, JournalRecord, StepDoneRecord, read_journal
 from headrace.wire.rundir.layout import RunPaths
 
 

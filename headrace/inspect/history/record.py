@@ -14,7 +14,7 @@ from headrace.wire.journal import (
     StepDoneRecord,
     read_journal,
 )
-from headrace.wire.rundir.events import life_number
+from headrace.wire.rundir.events import committer, life_number, worker_of
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths
 
@@ -186,16 +186,6 @@ def _take_of_chain(history: RunHistory, event: Record) -> None:
                 cast(int | None, event.get("step")),
                 cast(dict[str, str] | None, event.get("files")),
             )
-
-
-def committer(event: Mapping[str, object]) -> str:
-    """The replica that reported a commit."""
-    return str(event.get("replica_id") or worker_of(event))
-
-
-def worker_of(event: Mapping[str, object]) -> str:
-    """The process that wrote an event, whichever of its lives it was: the file is events/WORKER-LIFE.jsonl."""
-    return str(event["source"]).rpartition("-")[0]
 
 
 def batches_by_step(history: RunHistory) -> Iterator[tuple[int, Batch]]:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, V
 
 from headrace.wire.api.openai import ChatRefusedError
 from headrace.wire.config.json_text import read_strict
-from headrace.wire.config.settings import first_problem
+from headrace.wire.config.problems import first_problem
 from headrace.wire.v1 import rollout_pb2
 
 MOST_BYTES = 8 * 1024 * 1024

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from headrace.wire.api.model import encode
 from headrace.wire.config.json_text import is_text, read_strict
-from headrace.wire.config.settings import first_problem
+from headrace.wire.config.problems import first_problem
 from headrace.wire.http.error_replies import error_response
 
 B = TypeVar("B", bound=BaseModel)

@@ -20,8 +20,8 @@ VERSIONS = (
 IMPORTS = {
     "rollout": "import headrace.services.rollout.app, headrace.services.rollout.engines.sglang.engine",
     # What the profile gpu runs of this image: the trainer, its other stages, and `headrace prepare`.
-    "trainer": "import headrace.services.trainer.runtime.runtime, headrace.services.trainer.stages, headrace.cli.app, "
-    "deepspeed",
+    "trainer": "import headrace.services.trainer.runtime.runtime, headrace.services.trainer.stages, "
+    "headrace.cli.prepare, deepspeed",
 }
 
 

@@ -12,7 +12,8 @@ from headrace.supervisor.lock import RunLock, RunWatch
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
-from headrace.supervisor.supervisor import RunOutcome, View
+from headrace.supervisor.supervisor import RunOutcome
+from headrace.supervisor.view import View
 
 LIVES = """
 import pathlib, sys, time

@@ -195,13 +195,23 @@ def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path, env: dict[s
     until(lambda: not [one for one in children() if "sleep" in one.cmdline()], "the process to end")
 
 
-def test_a_job_returns_its_output_its_error_and_its_deadline(env: dict[str, str], server: ForkServer) -> None:
-    def run(*arguments: str, seconds: float = 60.0) -> str:
-        return run_once("the job", argv(*arguments), env=env, log=None, timeout_s=seconds, fork_server=server)
+def test_a_job_returns_its_output_its_error_and_its_deadline(
+    tmp_path: Path, env: dict[str, str], server: ForkServer
+) -> None:
+    log = tmp_path / "job.log"
 
-    assert json.loads(run("0"))["argv"] == ["0"]
+    def run(*arguments: str, log: Path | None = None, seconds: float = 60.0) -> str:
+        return run_once("the job", argv(*arguments), env=env, log=log, timeout_s=seconds, fork_server=server)
+
+    found = json.loads(run("0"))
+    assert found["argv"] == ["0"]
     with pytest.raises(ChildFailedError, match="of the service"):
         run("raise")
+    assert run("0", log=log) == ""
+    with pytest.raises(ChildFailedError, match=f"see {log}"):
+        run("raise", log=log)
+    first, *_, last = log.read_text().splitlines()
+    assert json.loads(first)["loaded_by"] == found["loaded_by"] and "of the service" in last
     with pytest.raises(WaitTimeoutError, match="the job"):
         run("sleep", seconds=0.2)
     assert len(children()) == 1, "only the server"

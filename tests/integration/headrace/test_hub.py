@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.diff import differences, resolved_tables
-from headrace.config.resolve import resolve
+from headrace.config.resolve import resolve, resolved_tables
+from headrace.inspect.differences import differences
 from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.run.launch import PreparedRun, prepare_run
 from headrace.wire.errors import ConfigError

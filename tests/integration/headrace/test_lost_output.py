@@ -10,7 +10,7 @@ import pytest
 
 SAYS = """
 import sys
-from headrace.run.execute import LastingOutput
+from headrace.inspect.output import LastingOutput
 output = LastingOutput.choose(json=sys.argv[1] == "json")
 for number in range(3):
     output.say(f"line {number}")

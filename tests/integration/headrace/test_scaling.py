@@ -16,7 +16,8 @@ from headrace.supervisor.lock import RunLock
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
-from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
+from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor
+from headrace.supervisor.view import View
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.peers.control import ask
 from tests.integration.headrace.test_supervisor import QUICK, is_running, marks, orchestra, plan, say

@@ -16,7 +16,8 @@ from headrace.supervisor.broker import embedded
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
-from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor, View
+from headrace.supervisor.supervisor import EndDeadlines, RunOutcome, Supervisor
+from headrace.supervisor.view import View
 from headrace.wire.errors import DiskError
 from tests.status import status_json
 from tests.waiting import until

@@ -37,7 +37,7 @@ def test_a_second_demo_is_refused_while_the_first_prepares_or_runs(tmp_path: Pat
 
     # A model of its own: the supervised stage is left out.
     arguments = ["--model.path", str(tmp_path / "model")]
-    with prepared_demo(run_dir, arguments, os.environ, lambda _: None, check=look) as (resolved, lock):
+    with prepared_demo(run_dir, arguments, os.environ, lambda _: None, check=look) as (resolved, lock, _):
         is_refused(run_dir)
         prepared = prepare_run(resolved, run_dir, resume=False, environment=os.environ, dry_run=True, lock=lock)
         is_refused(run_dir)

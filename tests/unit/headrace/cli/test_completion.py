@@ -4,7 +4,7 @@ import pytest
 
 from headrace.cli.app import run
 from headrace.cli.completion import settings
-from headrace.run.execute import BAD_INPUT
+from headrace.inspect.output import BAD_INPUT
 
 
 def test_settings_are_completed_by_the_schema() -> None:

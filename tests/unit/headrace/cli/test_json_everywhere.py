@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from headrace.cli.app import app
+from headrace.cli.verbs import VERBS
 
 
 def verbs(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -18,7 +16,7 @@ def verbs(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_every_verb_takes_json() -> None:
-    found = dict(verbs(typer.main.get_command(app)))
+    found = dict(pair for one in VERBS for pair in verbs(one.load(), one.name))
     assert {"status", "watch", "explain", "doctor", "plot", "config show", "config diff", "runs list"} <= set(found)
     without = {name for name, verb in found.items() if not any("--json" in parameter.opts for parameter in verb.params)}
     assert not without

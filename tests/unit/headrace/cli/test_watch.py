@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from headrace.cli.watch import end_of, watch
+from headrace.inspect.output import FAILED, FINISHED, Output
 from headrace.inspect.status import RunLook
-from headrace.run.execute import FAILED, FINISHED, Output
 from headrace.wire.errors import TransientError
 from tests.status import run_status
 

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from headrace.cli.app import in_words
+from headrace.cli.train import in_words
 from headrace.config.data import DataTable
 from headrace.data.prepare import LengthLimits, PreparedData, as_json, from_json, prepare
 from headrace.data.prepare_examples import prepare_examples

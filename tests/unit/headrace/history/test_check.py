@@ -12,7 +12,8 @@ import pytest
 from pyarrow import parquet
 from safetensors.numpy import save_file
 
-from headrace.inspect.history import HistoryVerdict, check_run
+from headrace.inspect.history.check import check_run
+from headrace.inspect.history.verdict import HistoryVerdict
 from headrace.wire.contracts import (
     FinishReason,
     Message,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from headrace.inspect.history import check_run
+from headrace.inspect.history.check import check_run
 from headrace.wire.contracts import group_id
 from headrace.wire.errors import ConfigError
 from tests.unit.headrace.history.test_check import RUN, Forge

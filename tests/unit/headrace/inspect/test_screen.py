@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from headrace.inspect.output import Output
 from headrace.inspect.results import StepTail, summarize
 from headrace.inspect.screen import Lines, LiveTable, step_line
 from headrace.inspect.terminal import SafeConsole
-from headrace.run.execute import Output
-from headrace.supervisor.supervisor import View
+from headrace.supervisor.view import View
 from headrace.wire.rundir.events import EventLog
 from tests.status import run_status
 

@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.inspect.screen import show_table
+from headrace.inspect.output import Output
+from headrace.inspect.tables import show_table
 from headrace.inspect.terminal import SafeConsole, printable
-from headrace.run.execute import Output
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x1b\\"
 HOSTILE = f"{CLIPBOARD}\x9b31m\x07\r\x00\x7f\x85[b]x[/b]"

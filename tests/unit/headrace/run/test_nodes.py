@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config.resolve import Resolved, resolve
-from headrace.run.execute import Output
+from headrace.inspect.output import Output
 from headrace.run.join import join_node, node_settings, plan_node
 from headrace.run.nodes import check_nodes, ready_s, start_notes
 from headrace.services.trainer.config.stage import StageSettings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.diff import differences
+from headrace.inspect.differences import differences
 from headrace.inspect.runs.facts import facts_of, runs_in
 from headrace.supervisor.lock import RunLock
 from headrace.wire.config.kept import flatten
