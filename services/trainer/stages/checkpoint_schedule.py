@@ -23,6 +23,7 @@ from headrace.wire.journal import prune_payloads
 from headrace.wire.process import failpoints
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.receipts import take_receipt
+from headrace.wire.streams.columns import remove_kept
 from headrace.wire.telemetry.logs import get_logger
 
 log = get_logger("trainer.checkpoint")
@@ -134,7 +135,7 @@ class CheckpointSchedule:
         )
 
     def _write(self, version: int, taken: tuple[Saved, CheckpointState] | None, asked: int) -> None:
-        """Publishes the checkpoint, then removes the journal payloads that the oldest one covers.
+        """Publishes the checkpoint, then removes the journal payloads that the oldest one covers, and their kept ids.
 
         Without a copy it is there already; its life may have been killed before it recorded it.
         """
@@ -154,7 +155,9 @@ class CheckpointSchedule:
         kept = [step for step, _ in self._store.published()]
         self._ledger.checkpoint_saved(version, self._store.manifest_digest(version), kept)
         self.receipt(version)
-        prune_payloads(RunPaths(self._settings.run_dir).journal, self._store.covered_step())
+        covered = self._store.covered_step()
+        prune_payloads(RunPaths(self._settings.run_dir).journal, covered)
+        remove_kept(self._settings.run_dir, lambda index: self._ledger.is_over(index, covered))
         if asked > self._reporter.checkpoint_done:
             self._report_done(asked)
 

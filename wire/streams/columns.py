@@ -1,0 +1,94 @@
+"""Files with the ids that the tokens of a group were drawn from: too large for its entry, which names the file.
+
+The service that puts a rollout group on the stream writes its file before, durably. Whoever needs the ids reads it by
+the name in the group. The trainer removes it once no replay of its journal can need it.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from headrace.wire.contracts import ColumnFile, Header, IdLists, Rollout, RolloutGroup, ScoredGroup
+from headrace.wire.contracts.codec import COLUMN
+from headrace.wire.contracts.columns import GroupColumn
+from headrace.wire.errors import ContractError, DataError
+from headrace.wire.host.regular_file import read_regular
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
+
+
+class LostColumnError(DataError):
+    """A file with the ids of a group is gone, or is damaged and journaled: no token is trained without its ids."""
+
+    final = True
+
+
+def write_kept(folder: Path, header: Header, rollouts: Sequence[Rollout]) -> ColumnFile:
+    """Writes what the tokens of a group's rollouts were drawn from; durable on return. Raises OSError, DiskError."""
+    none = IdLists.of([])
+    lists = tuple(none if rollout.kept is None else rollout.kept for rollout in rollouts)
+    data = COLUMN.to_pb(GroupColumn(group_id=header.group_id, rollouts=lists)).SerializeToString()
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"{header.group_index:09d}-{header.attempt}-{digest[:16]}.ids"
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_bytes(folder / name, data, durable=True)
+    return ColumnFile(name=name, bytes=len(data), sha256=digest)
+
+
+def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
+    """The group with the ids of its trained rollouts; as it is if its sampling keeps none.
+
+    Raises LostColumnError if there is no file, ContractError (`bad_checksum`) for a damaged one or one of other tokens.
+    Both name group, rollout and file.
+    """
+    group = scored.group
+    if group.kept is None:
+        return scored
+    path = _folder(run_dir, group) / group.kept.name
+    name = group.rollouts[0].rollout_id.rpartition("/")[0]
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise LostColumnError(
+            f"{path}: the ids that the tokens of group {name} were drawn from cannot be read ({error.strerror}): all "
+            "services must see one run directory; restore the file, or begin a new run"
+        ) from error
+    if len(data) != group.kept.bytes or hashlib.sha256(data).hexdigest() != group.kept.sha256:
+        raise ContractError("bad_checksum", f"{path}: not the file that was written for group {name}")
+    try:
+        lists = COLUMN.from_bytes(data).rollouts
+        rollouts = tuple(
+            replace(rollout, kept=own) if len(rollout.token_ids) and index < group.prompt.trained else rollout
+            for index, (rollout, own) in enumerate(zip(group.rollouts, lists, strict=True))
+        )
+    except (DecodeError, ValueError) as error:
+        raise ContractError("bad_checksum", f"{path} of group {name}: {error}") from error
+    return replace(scored, group=replace(group, rollouts=rollouts))
+
+
+def remove_kept(run_dir: Path, is_over: Callable[[int], bool]) -> int:
+    """Removes the files of all groups whose index `is_over`, and what killed writers left of them; returns how many."""
+    gone = [path for path in kept_files(run_dir) if is_over(index_of(path))]
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return len(gone)
+
+
+def kept_files(run_dir: Path) -> list[Path]:
+    """All files with ids in a run directory, and what killed writers left of them."""
+    run = RunPaths(run_dir)
+    return [path for folder in (run.kept_ids, run.played_ids) for path in folder.glob("*[0-9]-*.ids*")]
+
+
+def index_of(path: Path) -> int:
+    """Index of the group whose ids a file has; -1 for any other file."""
+    index = path.name.removeprefix(atomic.ASIDE).partition("-")[0]
+    return int(index) if index.isdecimal() else -1
+
+
+def _folder(run_dir: Path, group: RolloutGroup) -> Path:
+    run = RunPaths(run_dir)
+    return run.kept_ids if group.prompt.environment is None else run.played_ids
