@@ -82,12 +82,3 @@ class ColumnFile:
         # The name comes over the wire: it leads to no other folder.
         if not _NAME.fullmatch(self.name) or not _DIGEST.fullmatch(self.sha256):
             raise ContractError("bad_file", f"{self.name[:80]!r} is no file of a group's ids")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupColumn:
-    """What such a file holds."""
-
-    group_id: str
-    rollouts: tuple[IdLists, ...]
-    """Without a token for a rollout that has none: a greedy baseline."""

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from headrace.wire.contracts import ColumnFile, Header, IdLists, Rollout, RolloutGroup, ScoredGroup
-from headrace.wire.contracts.codec import COLUMN
-from headrace.wire.contracts.columns import GroupColumn
+from headrace.wire.contracts import ColumnFile, Header, Rollout, RolloutGroup, ScoredGroup
+from headrace.wire.contracts.codec import ID_LISTS
 from headrace.wire.errors import ContractError, DataError
 from headrace.wire.host.regular_file import read_regular
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.v1 import message_pb2 as pb
 
 
 class LostColumnError(DataError):
@@ -28,9 +28,8 @@ class LostColumnError(DataError):
 
 def write_kept(folder: Path, header: Header, rollouts: Sequence[Rollout]) -> ColumnFile:
     """Writes what the tokens of a group's rollouts were drawn from; durable on return. Raises OSError, DiskError."""
-    none = IdLists.of([])
-    lists = tuple(none if rollout.kept is None else rollout.kept for rollout in rollouts)
-    data = COLUMN.to_pb(GroupColumn(group_id=header.group_id, rollouts=lists)).SerializeToString()
+    lists = [pb.IdLists() if rollout.kept is None else ID_LISTS.to_pb(rollout.kept) for rollout in rollouts]
+    data = pb.GroupColumn(group_id=header.group_id, rollouts=lists).SerializeToString()
     digest = hashlib.sha256(data).hexdigest()
     name = f"{header.group_index:09d}-{header.attempt}-{digest[:16]}.ids"
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +58,7 @@ def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
     if len(data) != group.kept.bytes or hashlib.sha256(data).hexdigest() != group.kept.sha256:
         raise ContractError("bad_checksum", f"{path}: not the file that was written for group {name}")
     try:
-        lists = COLUMN.from_bytes(data).rollouts
+        lists = map(ID_LISTS.from_pb, pb.GroupColumn.FromString(data).rollouts)
         rollouts = tuple(
             replace(rollout, kept=own) if len(rollout.token_ids) and index < group.prompt.trained else rollout
             for index, (rollout, own) in enumerate(zip(group.rollouts, lists, strict=True))

@@ -48,9 +48,9 @@ class FateTable:
         if fate.group_id != group_id(self._run_id, index):
             self._other_ids[index] = fate.group_id
 
-    def step_of(self, index: int) -> int:
-        """The step that trained a group; 0 if it was dropped, or has no fate."""
-        return max(self._at(index), 0)
+    def is_over(self, index: int, step: int) -> bool:
+        """Whether a group was dropped, or trained by a step up to `step`."""
+        return index in self and self._at(index) <= step
 
     def since(self, first: int) -> Iterator[GroupFate]:
         """Fates of the groups from an index on, by index."""

@@ -126,7 +126,7 @@ class Ledger:
 
     def is_over(self, index: int, step: int) -> bool:
         """Whether the group was dropped, or trained by a step up to `step`."""
-        return index in self._fates and self._fates.step_of(index) <= step
+        return self._fates.is_over(index, step)
 
     def is_ready(self, index: int) -> bool:
         """Whether the group waits for its batch."""

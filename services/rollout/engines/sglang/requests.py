@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.services.rollout.engines.protocol import Completion, GenerateRequest, GenerationError
 from headrace.services.rollout.engines.sglang.client import BAD_ANSWER
-from headrace.wire.contracts import FinishReason, IdLists, PolicyVersion, Sampling, VersionSpan
+from headrace.wire.contracts import FinishReason, IdLists, PolicyVersion, VersionSpan
 from headrace.wire.contracts.messages import Logprobs, TokenIds
 from headrace.wire.errors import ContractError
 
@@ -80,15 +80,9 @@ def check_request(request: GenerateRequest, limits: ServerLimits) -> int:
     highest = max(int(prompt.max()), *sampling.stop_token_ids, 0)
     if highest >= limits.vocab or min(sampling.stop_token_ids, default=0) < 0:
         raise ContractError("bad_tokens", f"{request.group_id}: token {highest} of a vocabulary of {limits.vocab}")
-    if not request.chat:
-        check_sampling(sampling)
-    return min(sampling.max_tokens, room)
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Raises ContractError for sampling whose logprobs or tokens would violate the contract."""
     if sampling.forced_lengths:
         raise ContractError("bad_sampling", "forced lengths are for the torch engine: SGLang cannot force a token")
+    return min(sampling.max_tokens, room)
 
 
 def generate_body(
