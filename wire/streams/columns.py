@@ -5,7 +5,7 @@ the name in the group. The trainer removes it once no replay of its journal can 
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,22 +70,30 @@ def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
 
 def remove_kept(run_dir: Path, is_over: Callable[[int], bool]) -> int:
     """Removes the files of all groups whose index `is_over`, and what killed writers left of them; returns how many."""
-    gone = [path for path in kept_files(run_dir) if is_over(index_of(path))]
+    gone = [path for index, path in _files(run_dir) if is_over(index)]
     for path in gone:
         path.unlink(missing_ok=True)
     return len(gone)
 
 
-def kept_files(run_dir: Path) -> list[Path]:
-    """All files with ids in a run directory, and what killed writers left of them."""
+def link_kept(run_dir: Path, target: Path, groups: Collection[int], link: Callable[[Path, Path], None]) -> None:
+    """Links the files of some groups into another folder of the same layout.
+
+    Before their batches: a live run removes a batch first, so that what is held of a batch is whole. Raises OSError.
+    """
+    for index, path in _files(run_dir):
+        if index in groups:
+            place = target / path.relative_to(run_dir)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            link(path, place)
+
+
+def _files(run_dir: Path) -> list[tuple[int, Path]]:
+    """Files with ids, and what killed writers left of them, each with its group's index."""
     run = RunPaths(run_dir)
-    return [path for folder in (run.kept_ids, run.played_ids) for path in folder.glob("*[0-9]-*.ids*")]
-
-
-def index_of(path: Path) -> int:
-    """Index of the group whose ids a file has; -1 for any other file."""
-    index = path.name.removeprefix(atomic.ASIDE).partition("-")[0]
-    return int(index) if index.isdecimal() else -1
+    paths = [path for folder in (run.kept_ids, run.played_ids) for path in folder.glob("*[0-9]-*.ids*")]
+    named = [(path.name.removeprefix(atomic.ASIDE).partition("-")[0], path) for path in paths]
+    return [(int(index), path) for index, path in named if index.isdecimal()]
 
 
 def _folder(run_dir: Path, group: RolloutGroup) -> Path:
