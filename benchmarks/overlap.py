@@ -35,7 +35,7 @@ from headrace.services.rollout.replica.capacity import RowPool, group_limit
 from headrace.services.trainer.durability.fate_table import GroupFate
 from headrace.services.trainer.durability.ledger import Ledger, ReadyGroup
 from headrace.wire.contracts import PolicyVersion
-from headrace.wire.contracts.staleness import StalePolicy
+from headrace.wire.contracts.reasons import StalePolicy
 
 REPLICAS, ROWS, SIZE, MEAN, CAP, TOKENS_S, PUBLISH_S = 4, 16, 8, 200, 3200, 200.0, 0.05
 """Rows of a replica, rollouts of a group, tokens of an answer and of a row in a second, seconds of a publication."""

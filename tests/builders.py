@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.wire.contracts import (
+    ColumnFile,
     EnvironmentReward,
     EnvironmentTask,
     Episode,
     FinishReason,
     Header,
+    IdLists,
     Message,
     PolicyVersion,
     PromptGroup,
@@ -77,6 +79,30 @@ def masked_group(index: int = 0) -> RolloutGroup:
         loss_mask=np.array([True, True, False]),
     )
     return RolloutGroup(prompt=prompt(), rollouts=(whole, masked))
+
+
+def cut_rollouts(index: int = 0) -> tuple[Rollout, Rollout]:
+    """A whole rollout, and one whose second token a tool wrote, with the ids that their tokens were drawn from."""
+    whole, other = masked_group(index).rollouts
+    mask, tokens = np.array([True, False, True]), np.array([3, 9, 1], np.int32)
+    return (
+        replace(whole, kept=IdLists.of([np.array([3, 4], np.int32), np.array([1], np.int32)])),
+        replace(
+            other,
+            token_ids=tokens,
+            logprobs=np.array([-0.5, 0, -0.25], np.float32),
+            loss_mask=mask,
+            kept=IdLists(counts=np.array([1, 0, 2], np.int32), ids=np.array([3, 1, 8], np.int32)),
+        ),
+    )
+
+
+def cut_group(index: int = 0) -> RolloutGroup:
+    """Drawn from a cut-off distribution; the file with the ids is named, not written."""
+    asked = replace(prompt(), sampling=Sampling(top_p=0.9, min_p=0.125, max_tokens=8, keeps_ids=True))
+    file = ColumnFile(name=f"{index:09d}-0-{'a' * 16}.ids", bytes=40, sha256="b" * 64)
+    rollouts = tuple(replace(one, kept=None) for one in cut_rollouts(index))
+    return RolloutGroup(prompt=asked, rollouts=rollouts, kept=file)
 
 
 def scored(index: int = 0, *, size: int = 2, version: int = 0) -> ScoredGroup:

@@ -15,7 +15,7 @@ from headrace.services.rollout.engines.torch.groups import Installed, Outcome
 from headrace.services.rollout.engines.torch.model import Model
 from headrace.services.rollout.engines.torch.rope import rotation_table
 from headrace.services.rollout.engines.torch.weights import build_weights
-from headrace.wire.contracts import PolicyVersion, Sampling
+from headrace.wire.contracts import IdLists, PolicyVersion, Sampling
 
 VOCAB = 97
 SPECIAL = VOCAB - 3
@@ -111,12 +111,15 @@ def run(core: EngineCore, requests: list[GenerateRequest]) -> list[tuple[Complet
 
 
 def reference_logprobs(
-    model: Any, prompt: list[int], completion: np.ndarray, temperature: float = 1.0
+    model: Any, prompt: list[int], completion: np.ndarray, temperature: float = 1.0, kept: IdLists | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """transformers' logprobs [completion] of the completion's tokens, and its likeliest token at each place."""
     ids = torch.tensor([[*prompt, *completion.tolist()]])
     with torch.no_grad():
         logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
+    if kept is not None:
+        left = torch.from_numpy(kept.owners).long(), torch.from_numpy(kept.ids).long()
+        logits = torch.full_like(logits, -torch.inf).index_put_(left, logits[left])
     logprobs = (logits / temperature).log_softmax(-1)
     chosen = logprobs.gather(1, torch.tensor(completion, dtype=torch.int64)[:, None]).squeeze(1)
     return chosen.numpy(), logits.argmax(-1).numpy()

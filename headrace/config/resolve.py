@@ -52,7 +52,7 @@ from headrace.config.schema import RunFile
 from headrace.config.tables import MakeTable
 from headrace.services.environment.settings import VERIFIERS
 from headrace.wire.config.kept import kept_tables
-from headrace.wire.contracts.staleness import StalePolicy
+from headrace.wire.contracts.reasons import StalePolicy
 from headrace.wire.errors import ConfigError
 from headrace.wire.host.compiler import compiler_lacks
 from headrace.wire.host.regular_file import read_regular_text

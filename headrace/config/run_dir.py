@@ -139,12 +139,13 @@ def let_group_read(run_dir: Path) -> None:
 
 
 def make_event_folders(run_dir: Path, services: Sequence[str], groups: Mapping[str, int]) -> None:
-    """Makes `events/SERVICE/` of each service, writable by its group, if it has one of its own.
+    """Makes `events/SERVICE/` of each service, and what is below, writable by its group, if it has one of its own.
 
     Raises ConfigError for a group that this process is not a member of.
     """
-    for service in services:
-        folder = RunPaths(run_dir).own_events(service)
+    run = RunPaths(run_dir)
+    below = [("environment", run.played_ids)] if "environment" in services else []
+    for service, folder in (*((service, run.own_events(service)) for service in services), *below):
         folder.mkdir(parents=True, exist_ok=True)
         if service not in groups:
             continue

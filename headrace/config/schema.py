@@ -5,6 +5,7 @@ from pydantic import model_validator
 from headrace.config.reward_checks import all_leaves, eval_problem, reward_problem
 from headrace.config.tables import RunTables
 from headrace.services.trainer.config.checks import critic_problem
+from headrace.wire.contracts.messages import KEPT_IDS
 
 
 class RunFile(RunTables):
@@ -79,17 +80,23 @@ def _draw_problem(config: RunFile) -> str | None:
     sampling, algorithm = config.rollout.sampling, config.algorithm
     if config.run.stage != "rl":
         return None
-    cuts = {"top_p": (sampling.top_p, 1), "top_k": (sampling.top_k, 0)}
-    for key, (value, off) in cuts.items():
-        if value != off:
-            return (
-                f"rollout.sampling.{key} = {value:g} draws from a cut-off distribution, whose logprobs no engine "
-                f"records: the ratio to the trainer's would silently be wrong; set {key} = {off}, or leave it out "
-                "(rollout.sampling.temperature is trained as it is drawn)"
-            )
-    cut = next((one for one in config.eval if one.top_p != 1 and not one.greedy), None)
-    if cut is not None and config.rollout.engine == "sglang":
-        return f"[eval] {cut.name} top_p = {cut.top_p:g}: SGLang records no logprobs of a cut-off draw; set it to 1"
+    if sampling.top_k > KEPT_IDS:
+        return (
+            f"rollout.sampling.top_k = {sampling.top_k}: at most {KEPT_IDS} ids are recorded for a token, and the "
+            f"trainer needs all that it was drawn from; set it to {KEPT_IDS} or less, or to 0 for the whole vocabulary"
+        )
+    if sampling.most_kept and sampling.forced_lengths_column:
+        return (
+            "rollout.sampling.forced_lengths_column: a forced token is in no cut-off distribution; leave out top_k, "
+            "top_p and min_p"
+        )
+    if sampling.most_kept and (algorithm.kl_in, algorithm.anchor) == ("reward", "behaviour") and algorithm.kl_coef:
+        return (
+            "rollout.sampling cuts off: the KL to the reference is over the whole vocabulary, where algorithm.anchor = "
+            "'behaviour' has no logprobs; set algorithm.anchor = 'proximal', or kl_in = 'loss'"
+        )
+    if sampling.min_p and config.rollout.deterministic and config.rollout.engine == "sglang":
+        return "rollout.sampling.min_p: SGLang draws no seeded tokens with it; set rollout.deterministic = false"
     if sampling.forced_lengths_column and config.rollout.engine == "sglang":
         return 'rollout.sampling.forced_lengths_column: SGLang cannot force a token; set rollout.engine = "torch"'
     if algorithm.greedy_last and sampling.forced_lengths_column:

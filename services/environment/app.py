@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from headrace.services.environment import metrics
 from headrace.services.environment.cast import Cast, cast_of
@@ -39,8 +40,7 @@ async def serve(settings: EnvironmentSettings) -> int:
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())
     worker_id, directory = worker_name(settings), ReplicaDirectory()
-    folder = settings.events or RunPaths(settings.run_dir).own_events("environment")
-    events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4), folder=folder)
+    events = EventLog(settings.run_dir, worker_id, secrets.token_hex(4), folder=_own_folder(settings))
     turns = TurnClient(directory)
     warnings, broken = EpisodeWarnings(events, deterministic=settings.deterministic), _Broken(shutdown)
     failing = report_to(EnvironmentHealth(table.outage_s), broken.take)
@@ -137,7 +137,13 @@ def episode_groups(
         limit=max(table.slots // settings.batch.group_size, 1),
         hold_s=table.hold_s,
         outcome=outcome,
+        kept_ids=_own_folder(settings) / RunPaths(settings.run_dir).played_ids.name,
     )
+
+
+def _own_folder(settings: EnvironmentSettings) -> Path:
+    """The only folder of the run directory that this service may write to."""
+    return settings.events or RunPaths(settings.run_dir).own_events("environment")
 
 
 def check_digest(settings: EnvironmentSettings) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from headrace.services.environment import metrics
@@ -29,6 +30,7 @@ from headrace.wire.contracts import (
 from headrace.wire.errors import ContractError, WaitTimeoutError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Put, StreamName
+from headrace.wire.streams.columns import write_kept
 from headrace.wire.streams.worker import HandBack
 from headrace.wire.telemetry.logs import trace_id
 
@@ -54,11 +56,15 @@ class EpisodeGroups:
         limit: int,
         hold_s: float,
         outcome: Callable[[RolloutGroup], None],
+        kept_ids: Path = Path(),
     ) -> None:
-        """`limit` groups are played at a time; `outcome` is given each group that was played."""
+        """`limit` groups are played at a time; `outcome` is given each group that was played.
+
+        The ids that their tokens were drawn from are written into the folder `kept_ids`.
+        """
         self._player, self._pool, self._directory, self._events = player, pool, directory, events
         self._worker_id, self._digest, self._limit, self._hold_s = worker_id, digest, limit, hold_s
-        self._outcome = outcome
+        self._outcome, self._kept_ids = outcome, kept_ids
         self.in_hand = EpisodesInHand()
         self._in_flight = self._held = 0
 
@@ -102,9 +108,10 @@ class EpisodeGroups:
         finally:
             self._count(-1)
         rollouts = tuple(task.result() for task in playing)
-        return RolloutGroup(
-            prompt=prompt, rollouts=rollouts, replica_id=self._worker_id, seconds=time.monotonic() - begin
-        )
+        seconds, kept = time.monotonic() - begin, None
+        if prompt.sampling.keeps_ids:
+            kept = await asyncio.to_thread(write_kept, self._kept_ids, header, rollouts)
+        return RolloutGroup(prompt=prompt, rollouts=rollouts, replica_id=self._worker_id, seconds=seconds, kept=kept)
 
     async def _one(self, prompt: PromptGroup, header: Header, index: int) -> Rollout:
         for _ in range(_DEATHS):

@@ -30,6 +30,7 @@ from headrace.wire.peers.rpc import serve as serve_rpc
 from headrace.wire.process.lifecycle import Shutdown, aside, until_first_end
 from headrace.wire.process.threads import start_threads
 from headrace.wire.rundir.events import EventLog
+from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import Broker, StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.worker import Worker
@@ -225,4 +226,5 @@ def _make_generator(
         rows=RowPool(engine.rows, settings.group_rows),
         share=1 / table.replicas,
         hold_s=table.hold_s,
+        kept_ids=RunPaths(settings.run_dir).kept_ids,
     )

@@ -172,6 +172,11 @@ class TrainerSettings(ServiceSettings):
         """The run directory whose copy of `algorithm.path` is imported."""
         return self.run_dir
 
+    @property
+    def ids_dir(self) -> Path:
+        """The run directory, or a folder with the same names in it, that has the kept ids of what is trained."""
+        return self.run_dir
+
     @model_validator(mode="after")
     def _works(self) -> "TrainerSettings":
         reason = critic_problem(self.algorithm, self.critic)

@@ -32,6 +32,7 @@ from headrace.wire.contracts import (
     encode,
     rollout_seed,
 )
+from headrace.wire.contracts.codec import ID_LISTS
 from headrace.wire.errors import ContractError
 from headrace.wire.v1 import message_pb2
 from tests import builders
@@ -68,6 +69,7 @@ MESSAGES = {
     "baselines": Message(header=builders.header(7), body=builders.prompt(size=3, greedy_last=1)),
     "masked": Message(header=builders.header(8), body=builders.masked_group(8)),
     "played": Message(header=builders.header(9), body=builders.played_group(9)),
+    "cut": Message(header=builders.header(13), body=builders.cut_group(13)),
     "traced": Message(
         header=replace(
             builders.header(10), issued_at=1_790_000_000.5, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01"
@@ -96,6 +98,23 @@ def same(one: Message, other: Message) -> bool:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_survives_the_wire(name: str) -> None:
     assert same(decode(encode(MESSAGES[name])), MESSAGES[name])
+
+
+def test_kept_ids_travel_beside_the_message_and_fit_their_tokens_alone() -> None:
+    first, second = builders.cut_rollouts(13)
+    assert first.kept is not None and second.kept is not None
+    assert pprint.pformat(ID_LISTS.from_pb(ID_LISTS.to_pb(first.kept))) == pprint.pformat(first.kept)
+    assert all(one.kept is None for one in decode(encode(MESSAGES["cut"])).body.rollouts)  # type: ignore[union-attr]
+    for wrong in (
+        {"counts": np.roll(second.kept.counts, 1)},  # Shifted by one token.
+        {"ids": second.kept.ids[::-1].copy()},
+        {"ids": second.kept.ids + 50},
+        {"ids": second.kept.ids[:-1]},
+    ):
+        with pytest.raises(ContractError):
+            replace(second, kept=replace(second.kept, **wrong))
+    with pytest.raises(ContractError, match="no_ids"):
+        replace(builders.cut_group(13), kept=None)
 
 
 @pytest.mark.parametrize("name", MESSAGES)

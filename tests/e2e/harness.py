@@ -42,6 +42,7 @@ replicas = {replicas}
 deterministic = {deterministic}
 [rollout.sampling]
 max_tokens = 6
+top_p = 0.9
 [[reward.scorers]]
 name = "length"
 options = {{ target = 3 }}

@@ -37,6 +37,10 @@ def test_on_policy_trainer_and_engine_agree_and_every_group_is_trained(undisturb
     assert all(step["logprob_gap_max"] <= 1e-4 for step in steps)
     assert all(step["logprob_gap_tokens"] == step["completion_tokens"] for step in steps)
     assert all(step["staleness_max"] == 0 for step in steps)
+    # The draw is cut off (top_p = 0.9): engine and trainer compare what was left.
+    assert all(step["kept_ids_mean"] > 1 for step in steps)
+    (row, *_) = pq.read_table(undisturbed_run.run_dir / "rollouts" / "step-000001.parquet").to_pylist()
+    assert len(row["kept_ids"]) == row["tokens"] and min(row["kept_ids"]) > 0
     verdict = undisturbed_run.verdict
     assert verdict["groups"] == {"issued": STEPS * 4, "trained": STEPS * 4, "dropped": {}, "open": 0}
     assert verdict["unproven_steps"] == 0

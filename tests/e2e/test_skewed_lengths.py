@@ -38,6 +38,7 @@ class SkewedRun(TinyRun):
             # Then the journal keeps all batches, and the trainer that is killed begins at the first again.
             *("--trainer.checkpoint-every", "100"),
             *("--rollout.sampling.max-tokens", str(CAP), "--rollout.sampling.forced-lengths-column", "lengths"),
+            *("--rollout.sampling.top-p", "1"),
         )
 
     def start(self, *arguments: str) -> None:

@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headrace.wire.contracts.ids import check_run_id
-from headrace.wire.contracts.staleness import StalePolicy
+from headrace.wire.contracts.messages import KEPT_IDS
+from headrace.wire.contracts.reasons import StalePolicy
 
 _NAME_LENGTH = 12
 """Length of the host name of a container."""
@@ -106,14 +107,23 @@ class SamplingTable(Table):
     temperature: float = Field(1.0, gt=0)
     """Divides the logits; engine and trainer both compute logprobs at this temperature."""
     top_k: int = Field(0, ge=0)
-    """0 = off, as RL requires: the trainer has no logprobs of a cut-off distribution."""
+    """Draw from so many of the likeliest tokens, 512 at most; 0 = off. What a token was drawn from is recorded, and
+    trained."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """1 = off, as RL requires."""
+    """Draw from the likeliest tokens up to this share of the mass, and without `top_k` from 512 at most; 1 = off."""
+    min_p: float = Field(0.0, ge=0, le=1)
+    """Draw from tokens this share as likely as the likeliest or more, without `top_k` from 512 at most; 0 = off."""
     max_tokens: int = Field(128, ge=1)
     """Longest completion; longer ones end with finish reason `length`."""
     forced_lengths_column: str = ""
     """For benchmarks of speed: a data column with one forced completion length for each rollout, which nothing can be
     learned from. For the torch engine."""
+
+    @property
+    def most_kept(self) -> int:
+        """Most ids that a token is drawn from; 0 = nothing is cut off."""
+        is_cut = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+        return (self.top_k or KEPT_IDS) if is_cut else 0
 
 
 class BrokerTable(Table):

@@ -1,6 +1,7 @@
 """Messages that cross a process border: dataclasses in a process, protobuf on the wire."""
 
 from headrace.wire.contracts.codec import MAX_ENTRY_BYTES, decode, decode_header, encode
+from headrace.wire.contracts.columns import ColumnFile, IdLists
 from headrace.wire.contracts.episodes import EnvironmentReward, EnvironmentTask, Episode, Segment
 from headrace.wire.contracts.ids import eval_group_id, group_id, rollout_id, rollout_seed, turn_seed
 from headrace.wire.contracts.messages import (
@@ -23,12 +24,14 @@ from headrace.wire.contracts.turns import JoinedTurns, PlayedTurns, Turn, join_t
 
 __all__ = [
     "MAX_ENTRY_BYTES",
+    "ColumnFile",
     "DropReason",
     "EnvironmentReward",
     "EnvironmentTask",
     "Episode",
     "FinishReason",
     "Header",
+    "IdLists",
     "JoinedTurns",
     "Message",
     "PlayedTurns",

@@ -6,6 +6,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from headrace.wire.contracts.columns import ColumnFile, IdLists
 from headrace.wire.contracts.episodes import EnvironmentReward, EnvironmentTask, Episode, Segment
 from headrace.wire.contracts.mapping import Codec, numbers
 from headrace.wire.contracts.messages import (
@@ -70,6 +71,8 @@ for _kind, _message in (
 ):
     Codec(_kind, _message)
 PROMPT = Codec(PromptGroup, pb.PromptGroup)
+ID_LISTS = Codec(IdLists, pb.IdLists)
+Codec(ColumnFile, pb.ColumnFile)
 GROUP = Codec(RolloutGroup, pb.RolloutGroup)
 _BODIES: dict[str, Codec[Any, Any]] = {
     "prompt_group": PROMPT,

@@ -1,7 +1,7 @@
 """Maps frozen dataclasses onto messages of protobuf: a table a message, derived from the types of the fields.
 
-A field has one name in both; a value that is a JSON object has the suffix `_json` in the message. None is an absent
-field: for one without presence (bytes of an array) the empty one.
+A field has one name in both, unless its metadata keeps it `aside`: no message has it. A value that is a JSON object has
+the suffix `_json` in the message. None is an absent field: for one without presence (bytes of an array) the empty one.
 """
 
 import json
@@ -48,7 +48,8 @@ class Codec(Generic[D, P]):
     def __init__(self, kind: type[D], message: type[P]) -> None:
         self.kind, self._message = kind, message
         hints = get_type_hints(kind)
-        self._fields = {one.name: _field(message, one.name, hints[one.name]) for one in fields(kind)}  # type: ignore[arg-type]
+        held = [one.name for one in fields(kind) if not one.metadata.get("aside")]  # type: ignore[arg-type]
+        self._fields = {name: _field(message, name, hints[name]) for name in held}
         _CODECS[kind] = self
 
     def to_pb(self, value: D) -> P:

@@ -14,6 +14,7 @@ from headrace.wire.contracts.checks import Logprobs as Logprobs
 from headrace.wire.contracts.checks import TokenIds as TokenIds
 from headrace.wire.contracts.checks import TokenMask as TokenMask
 from headrace.wire.contracts.checks import check_ids, check_mask, check_sampled
+from headrace.wire.contracts.columns import ColumnFile, IdLists
 from headrace.wire.contracts.episodes import EnvironmentTask, Episode, Segment
 from headrace.wire.contracts.reasons import DropReason as DropReason
 from headrace.wire.contracts.reasons import FinishReason as FinishReason
@@ -24,6 +25,8 @@ from headrace.wire.contracts.versions import VersionSpan as VersionSpan
 from headrace.wire.errors import ContractError
 
 SCHEMA_VERSION = 1
+KEPT_IDS = 512
+"""Most ids that a token is drawn from where `top_p` or `min_p` cuts and `top_k` is off: 2 KiB a token at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +45,17 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How a completion is sampled. `top_k = 0` and `top_p = 1` are off; `seed` is the run's."""
+    """How a completion is sampled; `seed` is the run's. `top_k = 0`, `top_p = 1` and `min_p = 0` are off.
+
+    The order is that of SGLang's PyTorch sampler: a token is kept if it is among the `top_k` likeliest, if those before
+    it have at most `top_p` of the whole mass, and if it has at least `min_p` of the likeliest one's. With any of the
+    three on, at most `most_kept` ids are left, and logprobs are those of the distribution over them.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     max_tokens: int = 128
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
@@ -55,16 +64,30 @@ class Sampling:
     """Benchmarks only: rollout i ends with a forced stop token as token number forced_lengths[i], never before."""
     greedy_last: int = 0
     """The last so many rollouts of the group are decoded greedily: baselines (ReMax), scored and not trained."""
+    keeps_ids: bool = False
+    """The engine returns the ids that each sampled token was drawn from."""
 
     def __post_init__(self) -> None:
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ContractError("bad_sampling", f"temperature is {self.temperature}, must be above 0")
         if not 0 < self.top_p <= 1:
             raise ContractError("bad_sampling", f"top_p is {self.top_p}, must be in (0, 1]")
+        if not 0 <= self.min_p <= 1:
+            raise ContractError("bad_sampling", f"min_p is {self.min_p}, must be in [0, 1]")
         if self.top_k < 0 or self.max_tokens < 1:
             raise ContractError("bad_sampling", f"top_k {self.top_k} or max_tokens {self.max_tokens} out of range")
         if self.greedy_last < 0:
             raise ContractError("bad_sampling", f"greedy_last is {self.greedy_last}, must be 0 or more")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether tokens are drawn from a cut-off distribution."""
+        return not self.greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
+
+    @property
+    def most_kept(self) -> int:
+        """Most ids that a token of a cut-off distribution is drawn from."""
+        return self.top_k or KEPT_IDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +164,7 @@ class Rollout:
     token_ids: TokenIds
     """int32 [completion]"""
     logprobs: Logprobs
-    """float32 [completion], nats, temperature applied; 0 where masked"""
+    """float32 [completion], nats, temperature and cut-off applied; 0 where masked"""
     finish_reason: FinishReason
     spans: tuple[VersionSpan, ...]
     text: str = ""
@@ -149,6 +172,8 @@ class Rollout:
     """bool [completion]: True = sampled by the policy. None = all are."""
     episode: Episode | None = None
     """Segments, turns and reward in an environment; None: one completion of the group's prompt."""
+    kept: IdLists | None = field(default=None, metadata={"aside": True})
+    """The ids that each sampled token was drawn from; no message has them, see `RolloutGroup.kept`."""
 
     def __post_init__(self) -> None:
         if self.episode is None and self.finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
@@ -158,6 +183,8 @@ class Rollout:
             return
         check_ids("completion", self.token_ids)
         check_sampled(self.rollout_id, self.token_ids, self.logprobs, self.spans)
+        if self.kept is not None:
+            self.kept.check(self.rollout_id, self.token_ids, self.trained_mask)
         if self.loss_mask is not None:
             check_mask(self.rollout_id, self.loss_mask, self.logprobs)
         if self.episode is not None:
@@ -205,12 +232,16 @@ class RolloutGroup:
     rollouts: tuple[Rollout, ...]
     replica_id: str = ""
     seconds: float = 0.0
+    kept: ColumnFile | None = None
+    """Where the ids lie that the sampled tokens were drawn from, if the sampling keeps them."""
 
     def __post_init__(self) -> None:
         if len(self.rollouts) != self.prompt.group_size:
             raise ContractError(
                 "bad_group_size", f"{len(self.rollouts)} rollouts, {self.prompt.group_size} were requested"
             )
+        if self.prompt.sampling.keeps_ids and self.kept is None:
+            raise ContractError("no_ids", f"{self.prompt.sample_id}: a cut-off draw, and no file with the ids it left")
         played = self.prompt.environment is not None
         if any((rollout.episode is not None) != played for rollout in self.rollouts):
             raise ContractError("bad_environment", "a group's rollouts are episodes if it has an environment, else not")

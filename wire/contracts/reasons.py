@@ -1,6 +1,10 @@
 """Why groups, rollouts and messages are there, and how they end: closed sets."""
 
 from enum import StrEnum
+from typing import Literal
+
+StalePolicy = Literal["wait", "late", "mask", "drop"]
+"""Policies for rollouts that lag behind the weights, which `wire.config.settings.RunTable.stale` describes."""
 
 
 class Purpose(StrEnum):

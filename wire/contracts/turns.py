@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.wire.contracts.checks import check_ids, check_sampled
+from headrace.wire.contracts.columns import IdLists
 from headrace.wire.contracts.episodes import Segment
 from headrace.wire.contracts.messages import (
     FinishReason,
@@ -40,11 +41,15 @@ class Turn:
     finish_reason: FinishReason
     spans: tuple[VersionSpan, ...]
     """Which versions sampled the completion; places are those in the completion."""
+    kept: IdLists | None = None
+    """The ids that each token was drawn from, if they are kept."""
 
     def __post_init__(self) -> None:
         check_ids("context of a turn", self.context_ids)
         check_ids("completion of a turn", self.completion_ids)
         check_sampled("a turn", self.completion_ids, self.logprobs, self.spans)
+        if self.kept is not None:
+            self.kept.check("a turn", self.completion_ids, np.ones(len(self.completion_ids), np.bool_))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +135,8 @@ class PlayedTurns:
     segments: tuple[Segment, ...]
     turn_ends: tuple[int, ...]
     """[turns]"""
+    kept: IdLists | None
+    """None if a turn has none."""
 
 
 def played_turns(turns: Sequence[Turn]) -> PlayedTurns:
@@ -146,13 +153,23 @@ def played_turns(turns: Sequence[Turn]) -> PlayedTurns:
     return PlayedTurns(
         token_ids=_joined([part.completion_ids for part in parts], np.int32),
         logprobs=_joined([part.logprobs for part in parts], np.float32),
-        loss_mask=_joined([part.loss_mask for part in parts], np.bool_),
+        loss_mask=(mask := _joined([part.loss_mask for part in parts], np.bool_)),
         spans=tuple(spans),
         segments=tuple(
             Segment(start=start, context_ids=part.prompt_ids) for part, start in zip(parts, starts, strict=False)
         ),
         turn_ends=tuple(_ends(turns, parts, starts)),
+        kept=_kept([turn.kept for turn in turns if turn.kept is not None], mask) if turns else None,
     )
+
+
+def _kept(lists: Sequence[IdLists], mask: TokenMask) -> IdLists | None:
+    """The lists of all turns; what others wrote, outside of the mask, has none."""
+    counts, of_turns = np.zeros(len(mask), np.int32), _joined([one.counts for one in lists], np.int32)
+    if len(of_turns) != mask.sum():
+        return None
+    counts[mask] = of_turns
+    return IdLists(counts=counts, ids=_joined([one.ids for one in lists], np.int32))
 
 
 def _ends(turns: Sequence[Turn], parts: Sequence[JoinedTurns], starts: Sequence[int]) -> Iterator[int]:

@@ -72,6 +72,7 @@ class RunPaths:
     metrics = RunEntry("metrics.jsonl")
     evals = RunEntry("evals.jsonl")
     rollouts = RunEntry("rollouts/")
+    kept_ids = RunEntry("kept_ids/")
     evaluations = RunEntry("evaluations/")
     events = RunEntry("events/")
     receipts = RunEntry("receipts.jsonl")
@@ -117,6 +118,11 @@ class RunPaths:
         """These files of all processes."""
         folders = (self.events, *(self.own_events(name) for name in CONFINED if not self.own_events(name).is_symlink()))
         return sorted(path for folder in folders for path in folder.glob("*.unreachable"))
+
+    @property
+    def played_ids(self) -> Path:
+        """As `kept_ids`, of episodes: below the folder to which a deployment lets their service write."""
+        return self.own_events("environment") / "kept_ids"
 
     def own_events(self, service: str) -> Path:
         """The folder for event logs of one of the `CONFINED` services."""

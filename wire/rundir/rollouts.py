@@ -59,6 +59,7 @@ COLUMNS: Mapping[str, str] = {
     "token_ids": "list<int32>",
     "logprobs": "list<float>",  # the engine's; null for tokens that were not sampled
     "token_advantages": "list<float>",  # null unless they differ within the rollout
+    "kept_ids": "list<int32>",  # how many ids each token was drawn from; null: the vocabulary; older files lack it
     SET: "string",  # the evaluation set; only in RUN/evaluations, whose steps are the evaluated versions
     EPISODE: "string",  # JSON, see episode_column.py; the column is there only where episodes are
 }

@@ -107,6 +107,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             MISMATCH, "nats", "Estimated KL(engine || trainer) per token, staleness included.", "_nats"
         ),
         "mismatch_ess": Metric(MISMATCH, "share", "Effective share of the tokens under importance weights.", "_ratio"),
+        "kept_ids_mean": Metric(MISMATCH, "ids", "Ids that a token was drawn from, where sampling is cut off: mean."),
+        "kept_ids_single_share": Metric(MISMATCH, "share", "Share of tokens that were drawn from a single id."),
+        "kept_ids_token_bytes": Metric(MISMATCH, "bytes", "Bytes of these ids for each token."),
         "groups": Metric(BATCH, "groups", "Groups of the batch."),
         "groups_discarded": Metric(
             BATCH, "groups", "Groups discarded as uninformative while the batch was collected.", ""

@@ -205,6 +205,8 @@ class Sampling(_message.Message):
     GREEDY_FIELD_NUMBER: _builtins.int
     FORCED_LENGTHS_FIELD_NUMBER: _builtins.int
     GREEDY_LAST_FIELD_NUMBER: _builtins.int
+    MIN_P_FIELD_NUMBER: _builtins.int
+    KEEPS_IDS_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     top_k: _builtins.int
     """0 = off."""
@@ -217,6 +219,10 @@ class Sampling(_message.Message):
     """Greedy decoding; temperature, top_k and top_p are ignored."""
     greedy_last: _builtins.int
     """The last so many rollouts of the group are decoded greedily: baselines, not trained."""
+    min_p: _builtins.float
+    """Tokens less likely than this share of the likeliest one are cut off; 0 = off."""
+    keeps_ids: _builtins.bool
+    """The engine returns the ids that each token was drawn from: see RolloutGroup.kept."""
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -235,10 +241,12 @@ class Sampling(_message.Message):
         greedy: _builtins.bool = ...,
         forced_lengths: _abc.Iterable[_builtins.int] | None = ...,
         greedy_last: _builtins.int = ...,
+        min_p: _builtins.float = ...,
+        keeps_ids: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forced_lengths", b"forced_lengths", "greedy", b"greedy", "greedy_last", b"greedy_last", "max_tokens", b"max_tokens", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forced_lengths", b"forced_lengths", "greedy", b"greedy", "greedy_last", b"greedy_last", "keeps_ids", b"keeps_ids", "max_tokens", b"max_tokens", "min_p", b"min_p", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -380,7 +388,9 @@ class Rollout(_message.Message):
     token_ids: _builtins.bytes
     """int32 [completion]"""
     logprobs: _builtins.bytes
-    """float32 [completion], nats, of the sampled tokens under the sampling policy (temperature applied); 0 where masked."""
+    """float32 [completion], nats, of the sampled tokens under the sampling policy (temperature applied, and where the sampling
+    cuts off, among the ids that are left); 0 where masked.
+    """
     finish_reason: Global___FinishReason.ValueType
     text: _builtins.str
     loss_mask: _builtins.bytes
@@ -566,6 +576,7 @@ class RolloutGroup(_message.Message):
     ROLLOUTS_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     seconds: _builtins.float
     """Seconds from the first token's prefill to the last token of the group."""
@@ -573,6 +584,10 @@ class RolloutGroup(_message.Message):
     def prompt(self) -> Global___PromptGroup: ...
     @_builtins.property
     def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rollout]: ...
+    @_builtins.property
+    def kept(self) -> Global___ColumnFile:
+        """Where the sampling keeps ids: a file with a GroupColumn."""
+
     def __init__(
         self,
         *,
@@ -580,14 +595,93 @@ class RolloutGroup(_message.Message):
         rollouts: _abc.Iterable[Global___Rollout] | None = ...,
         replica_id: _builtins.str = ...,
         seconds: _builtins.float = ...,
+        kept: Global___ColumnFile | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "prompt", b"prompt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "replica_id", b"replica_id", "rollouts", b"rollouts", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "prompt", b"prompt", "replica_id", b"replica_id", "rollouts", b"rollouts", "seconds", b"seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RolloutGroup: _TypeAlias = RolloutGroup  # noqa: Y015
+
+@_typing.final
+class IdLists(_message.Message):
+    """A list of ids for each token of a completion."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    counts: _builtins.bytes
+    """int32 [completion]"""
+    ids: _builtins.bytes
+    """int32 [sum of counts], token after token, ascending within one."""
+    def __init__(
+        self,
+        *,
+        counts: _builtins.bytes = ...,
+        ids: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IdLists: _TypeAlias = IdLists  # noqa: Y015
+
+@_typing.final
+class ColumnFile(_message.Message):
+    """A file of the run, named after the group's index and attempt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    bytes: _builtins.int
+    sha256: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "name", b"name", "sha256", b"sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColumnFile: _TypeAlias = ColumnFile  # noqa: Y015
+
+@_typing.final
+class GroupColumn(_message.Message):
+    """What such a file holds; the lists of a greedy baseline are empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    @_builtins.property
+    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___IdLists]: ...
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        rollouts: _abc.Iterable[Global___IdLists] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "rollouts", b"rollouts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupColumn: _TypeAlias = GroupColumn  # noqa: Y015
 
 @_typing.final
 class Score(_message.Message):

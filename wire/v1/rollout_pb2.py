@@ -28,7 +28,7 @@ from headrace.wire.v1 import message_pb2 as wire_dot_v1_dot_message__pb2
 from headrace.wire.v1 import orchestrator_pb2 as wire_dot_v1_dot_orchestrator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/rollout.proto\x12\x07wire.v1\x1a\x14wire/v1/access.proto\x1a\x14wire/v1/common.proto\x1a\x15wire/v1/message.proto\x1a\x1awire/v1/orchestrator.proto\"\xa5\x01\n\rSampleRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x13\n\x0b\x63ontext_ids\x18\x04 \x01(\x0c\x12#\n\x08sampling\x18\x05 \x01(\x0b\x32\x11.wire.v1.Sampling\x12\x13\n\x0bmin_version\x18\x06 \x01(\r\x12\x12\n\ndeadline_s\x18\x07 \x01(\x01\"\xdc\x01\n\x0eSampleResponse\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12,\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x15.wire.v1.FinishReason\x12#\n\x05spans\x18\x04 \x03(\x0b\x32\x14.wire.v1.VersionSpan\x12\x12\n\nreplica_id\x18\x05 \x01(\t\x12\x10\n\x08\x65ngine_s\x18\x06 \x01(\x01\x12\x1a\n\rcached_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_cached_tokens\"\xc2\x01\n\x0b\x43hatRequest\x12\x15\n\rmessages_json\x18\x01 \x01(\t\x12\x12\n\nmax_tokens\x18\x02 \x01(\r\x12\x13\n\x0btemperature\x18\x03 \x01(\x01\x12\r\n\x05top_p\x18\x04 \x01(\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\ndeadline_s\x18\x08 \x01(\x01\x12\x0e\n\x06wait_s\x18\t \x01(\x01\x42\x07\n\x05_seed\"\xf6\x01\n\tChatPiece\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rfinish_reason\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\r\x12.\n\x0eoldest_version\x18\x05 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\'\n\x07version\x18\x06 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x12\n\nreplica_id\x18\x07 \x01(\t\x12%\n\x07refusal\x18\x08 \x01(\x0b\x32\x14.wire.v1.ChatRefusal\"\xae\x01\n\x0b\x43hatRefusal\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.wire.v1.ChatRefusal.Kind\x12\x0e\n\x06reason\x18\x02 \x01(\t\"f\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10KIND_BAD_REQUEST\x10\x01\x12\r\n\tKIND_BUSY\x10\x02\x12\x14\n\x10KIND_UNAVAILABLE\x10\x03\x12\r\n\tKIND_LATE\x10\x04\"\xa2\x01\n\x15PrepareWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\'\n\x07version\x18\x02 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x13.wire.v1.WeightPlan\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x12\x11\n\tprepare_s\x18\x05 \x01(\x01\"S\n\x16PrepareWeightsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x17\n\x0f\x63hecksum_format\x18\x03 \x01(\t\"\x92\x01\n\x15ReceiveWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12.\n\ncollective\x18\x02 \x01(\x0b\x32\x18.wire.v1.CollectiveGroupH\x00\x12\x13\n\tdisk_path\x18\x03 \x01(\tH\x00\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x42\x08\n\x06source\"z\n\x0f\x43ollectiveGroup\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x12\n\nstore_host\x18\x03 \x01(\t\x12\x12\n\nstore_port\x18\x04 \x01(\r\x12\x0c\n\x04rank\x18\x05 \x01(\r\x12\x12\n\nworld_size\x18\x06 \x01(\r\")\n\x16ReceiveWeightsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"\x8f\x01\n\x14VerifyWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x1f\n\x06\x63\x61nary\x18\x02 \x01(\x0b\x32\x0f.wire.v1.Canary\x12\x12\n\ndeadline_s\x18\x03 \x01(\x01\x12*\n\tchecksums\x18\x04 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\"\xc8\x01\n\x15VerifyWeightsResponse\x12\r\n\x05\x65qual\x18\x01 \x01(\x08\x12\x0b\n\x03gap\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\t\x12\x0e\n\x06layout\x18\x05 \x01(\t\x12\x0f\n\x07unknown\x18\x06 \x01(\r\x12(\n\x07\x64oubted\x18\x07 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\x12\x14\n\x0cloaded_known\x18\x08 \x01(\x08\x12\x10\n\x08unhashed\x18\t \x01(\t\".\n\x14\x43ommitWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\"\x17\n\x15\x43ommitWeightsResponse\"A\n\x13\x41\x62ortWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x12\n\nquarantine\x18\x02 \x01(\t\"\x16\n\x14\x41\x62ortWeightsResponse\"\x0e\n\x0cSleepRequest\"/\n\rSleepResponse\x12\x0e\n\x06\x61sleep\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x13\n\x11GetReplicaRequest\"\xa9\x01\n\x12GetReplicaResponse\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.wire.v1.ReplicaState\x12\'\n\x07version\x18\x03 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\x12\x18\n\x10in_flight_groups\x18\x05 \x01(\r2\xd2\x05\n\x0eRolloutService\x12X\n\x0ePrepareWeights\x12\x1e.wire.v1.PrepareWeightsRequest\x1a\x1f.wire.v1.PrepareWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12X\n\x0eReceiveWeights\x12\x1e.wire.v1.ReceiveWeightsRequest\x1a\x1f.wire.v1.ReceiveWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12U\n\rVerifyWeights\x12\x1d.wire.v1.VerifyWeightsRequest\x1a\x1e.wire.v1.VerifyWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12U\n\rCommitWeights\x12\x1d.wire.v1.CommitWeightsRequest\x1a\x1e.wire.v1.CommitWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12R\n\x0c\x41\x62ortWeights\x12\x1c.wire.v1.AbortWeightsRequest\x1a\x1d.wire.v1.AbortWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12=\n\x05Sleep\x12\x15.wire.v1.SleepRequest\x1a\x16.wire.v1.SleepResponse\"\x05\xba\xe1\x18\x01\x05\x12N\n\nGetReplica\x12\x1a.wire.v1.GetReplicaRequest\x1a\x1b.wire.v1.GetReplicaResponse\"\x07\xba\xe1\x18\x03\x05\x06\x07\x12@\n\x06Sample\x12\x16.wire.v1.SampleRequest\x1a\x17.wire.v1.SampleResponse\"\x05\xba\xe1\x18\x01\x04\x12\x39\n\x04\x43hat\x12\x14.wire.v1.ChatRequest\x1a\x12.wire.v1.ChatPiece\"\x05\xba\xe1\x18\x01\x05\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/rollout.proto\x12\x07wire.v1\x1a\x14wire/v1/access.proto\x1a\x14wire/v1/common.proto\x1a\x15wire/v1/message.proto\x1a\x1awire/v1/orchestrator.proto\"\xa5\x01\n\rSampleRequest\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x13\n\x0b\x63ontext_ids\x18\x04 \x01(\x0c\x12#\n\x08sampling\x18\x05 \x01(\x0b\x32\x11.wire.v1.Sampling\x12\x13\n\x0bmin_version\x18\x06 \x01(\r\x12\x12\n\ndeadline_s\x18\x07 \x01(\x01\"\xfc\x01\n\x0eSampleResponse\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12,\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x15.wire.v1.FinishReason\x12#\n\x05spans\x18\x04 \x03(\x0b\x32\x14.wire.v1.VersionSpan\x12\x12\n\nreplica_id\x18\x05 \x01(\t\x12\x10\n\x08\x65ngine_s\x18\x06 \x01(\x01\x12\x1a\n\rcached_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x1e\n\x04kept\x18\x08 \x01(\x0b\x32\x10.wire.v1.IdListsB\x10\n\x0e_cached_tokens\"\xc2\x01\n\x0b\x43hatRequest\x12\x15\n\rmessages_json\x18\x01 \x01(\t\x12\x12\n\nmax_tokens\x18\x02 \x01(\r\x12\x13\n\x0btemperature\x18\x03 \x01(\x01\x12\r\n\x05top_p\x18\x04 \x01(\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\ndeadline_s\x18\x08 \x01(\x01\x12\x0e\n\x06wait_s\x18\t \x01(\x01\x42\x07\n\x05_seed\"\xf6\x01\n\tChatPiece\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rfinish_reason\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\r\x12.\n\x0eoldest_version\x18\x05 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\'\n\x07version\x18\x06 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x12\n\nreplica_id\x18\x07 \x01(\t\x12%\n\x07refusal\x18\x08 \x01(\x0b\x32\x14.wire.v1.ChatRefusal\"\xae\x01\n\x0b\x43hatRefusal\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.wire.v1.ChatRefusal.Kind\x12\x0e\n\x06reason\x18\x02 \x01(\t\"f\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10KIND_BAD_REQUEST\x10\x01\x12\r\n\tKIND_BUSY\x10\x02\x12\x14\n\x10KIND_UNAVAILABLE\x10\x03\x12\r\n\tKIND_LATE\x10\x04\"\xa2\x01\n\x15PrepareWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\'\n\x07version\x18\x02 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x13.wire.v1.WeightPlan\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x12\x11\n\tprepare_s\x18\x05 \x01(\x01\"S\n\x16PrepareWeightsResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x17\n\x0f\x63hecksum_format\x18\x03 \x01(\t\"\x92\x01\n\x15ReceiveWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12.\n\ncollective\x18\x02 \x01(\x0b\x32\x18.wire.v1.CollectiveGroupH\x00\x12\x13\n\tdisk_path\x18\x03 \x01(\tH\x00\x12\x12\n\ndeadline_s\x18\x04 \x01(\x01\x42\x08\n\x06source\"z\n\x0f\x43ollectiveGroup\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x12\n\nstore_host\x18\x03 \x01(\t\x12\x12\n\nstore_port\x18\x04 \x01(\r\x12\x0c\n\x04rank\x18\x05 \x01(\r\x12\x12\n\nworld_size\x18\x06 \x01(\r\")\n\x16ReceiveWeightsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"\x8f\x01\n\x14VerifyWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x1f\n\x06\x63\x61nary\x18\x02 \x01(\x0b\x32\x0f.wire.v1.Canary\x12\x12\n\ndeadline_s\x18\x03 \x01(\x01\x12*\n\tchecksums\x18\x04 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\"\xc8\x01\n\x15VerifyWeightsResponse\x12\r\n\x05\x65qual\x18\x01 \x01(\x08\x12\x0b\n\x03gap\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\t\x12\x0e\n\x06layout\x18\x05 \x01(\t\x12\x0f\n\x07unknown\x18\x06 \x01(\r\x12(\n\x07\x64oubted\x18\x07 \x03(\x0b\x32\x17.wire.v1.TensorChecksum\x12\x14\n\x0cloaded_known\x18\x08 \x01(\x08\x12\x10\n\x08unhashed\x18\t \x01(\t\".\n\x14\x43ommitWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\"\x17\n\x15\x43ommitWeightsResponse\"A\n\x13\x41\x62ortWeightsRequest\x12\x16\n\x0epublication_id\x18\x01 \x01(\t\x12\x12\n\nquarantine\x18\x02 \x01(\t\"\x16\n\x14\x41\x62ortWeightsResponse\"\x0e\n\x0cSleepRequest\"/\n\rSleepResponse\x12\x0e\n\x06\x61sleep\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x13\n\x11GetReplicaRequest\"\xa9\x01\n\x12GetReplicaResponse\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.wire.v1.ReplicaState\x12\'\n\x07version\x18\x03 \x01(\x0b\x32\x16.wire.v1.PolicyVersion\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\x12\x18\n\x10in_flight_groups\x18\x05 \x01(\r2\xd2\x05\n\x0eRolloutService\x12X\n\x0ePrepareWeights\x12\x1e.wire.v1.PrepareWeightsRequest\x1a\x1f.wire.v1.PrepareWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12X\n\x0eReceiveWeights\x12\x1e.wire.v1.ReceiveWeightsRequest\x1a\x1f.wire.v1.ReceiveWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12U\n\rVerifyWeights\x12\x1d.wire.v1.VerifyWeightsRequest\x1a\x1e.wire.v1.VerifyWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12U\n\rCommitWeights\x12\x1d.wire.v1.CommitWeightsRequest\x1a\x1e.wire.v1.CommitWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12R\n\x0c\x41\x62ortWeights\x12\x1c.wire.v1.AbortWeightsRequest\x1a\x1d.wire.v1.AbortWeightsResponse\"\x05\xba\xe1\x18\x01\x05\x12=\n\x05Sleep\x12\x15.wire.v1.SleepRequest\x1a\x16.wire.v1.SleepResponse\"\x05\xba\xe1\x18\x01\x05\x12N\n\nGetReplica\x12\x1a.wire.v1.GetReplicaRequest\x1a\x1b.wire.v1.GetReplicaResponse\"\x07\xba\xe1\x18\x03\x05\x06\x07\x12@\n\x06Sample\x12\x16.wire.v1.SampleRequest\x1a\x17.wire.v1.SampleResponse\"\x05\xba\xe1\x18\x01\x04\x12\x39\n\x04\x43hat\x12\x14.wire.v1.ChatRequest\x1a\x12.wire.v1.ChatPiece\"\x05\xba\xe1\x18\x01\x05\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,45 +56,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLEREQUEST']._serialized_start=130
   _globals['_SAMPLEREQUEST']._serialized_end=295
   _globals['_SAMPLERESPONSE']._serialized_start=298
-  _globals['_SAMPLERESPONSE']._serialized_end=518
-  _globals['_CHATREQUEST']._serialized_start=521
-  _globals['_CHATREQUEST']._serialized_end=715
-  _globals['_CHATPIECE']._serialized_start=718
-  _globals['_CHATPIECE']._serialized_end=964
-  _globals['_CHATREFUSAL']._serialized_start=967
-  _globals['_CHATREFUSAL']._serialized_end=1141
-  _globals['_CHATREFUSAL_KIND']._serialized_start=1039
-  _globals['_CHATREFUSAL_KIND']._serialized_end=1141
-  _globals['_PREPAREWEIGHTSREQUEST']._serialized_start=1144
-  _globals['_PREPAREWEIGHTSREQUEST']._serialized_end=1306
-  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_start=1308
-  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_end=1391
-  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_start=1394
-  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_end=1540
-  _globals['_COLLECTIVEGROUP']._serialized_start=1542
-  _globals['_COLLECTIVEGROUP']._serialized_end=1664
-  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_start=1666
-  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_end=1707
-  _globals['_VERIFYWEIGHTSREQUEST']._serialized_start=1710
-  _globals['_VERIFYWEIGHTSREQUEST']._serialized_end=1853
-  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_start=1856
-  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_end=2056
-  _globals['_COMMITWEIGHTSREQUEST']._serialized_start=2058
-  _globals['_COMMITWEIGHTSREQUEST']._serialized_end=2104
-  _globals['_COMMITWEIGHTSRESPONSE']._serialized_start=2106
-  _globals['_COMMITWEIGHTSRESPONSE']._serialized_end=2129
-  _globals['_ABORTWEIGHTSREQUEST']._serialized_start=2131
-  _globals['_ABORTWEIGHTSREQUEST']._serialized_end=2196
-  _globals['_ABORTWEIGHTSRESPONSE']._serialized_start=2198
-  _globals['_ABORTWEIGHTSRESPONSE']._serialized_end=2220
-  _globals['_SLEEPREQUEST']._serialized_start=2222
-  _globals['_SLEEPREQUEST']._serialized_end=2236
-  _globals['_SLEEPRESPONSE']._serialized_start=2238
-  _globals['_SLEEPRESPONSE']._serialized_end=2285
-  _globals['_GETREPLICAREQUEST']._serialized_start=2287
-  _globals['_GETREPLICAREQUEST']._serialized_end=2306
-  _globals['_GETREPLICARESPONSE']._serialized_start=2309
-  _globals['_GETREPLICARESPONSE']._serialized_end=2478
-  _globals['_ROLLOUTSERVICE']._serialized_start=2481
-  _globals['_ROLLOUTSERVICE']._serialized_end=3203
+  _globals['_SAMPLERESPONSE']._serialized_end=550
+  _globals['_CHATREQUEST']._serialized_start=553
+  _globals['_CHATREQUEST']._serialized_end=747
+  _globals['_CHATPIECE']._serialized_start=750
+  _globals['_CHATPIECE']._serialized_end=996
+  _globals['_CHATREFUSAL']._serialized_start=999
+  _globals['_CHATREFUSAL']._serialized_end=1173
+  _globals['_CHATREFUSAL_KIND']._serialized_start=1071
+  _globals['_CHATREFUSAL_KIND']._serialized_end=1173
+  _globals['_PREPAREWEIGHTSREQUEST']._serialized_start=1176
+  _globals['_PREPAREWEIGHTSREQUEST']._serialized_end=1338
+  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_start=1340
+  _globals['_PREPAREWEIGHTSRESPONSE']._serialized_end=1423
+  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_start=1426
+  _globals['_RECEIVEWEIGHTSREQUEST']._serialized_end=1572
+  _globals['_COLLECTIVEGROUP']._serialized_start=1574
+  _globals['_COLLECTIVEGROUP']._serialized_end=1696
+  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_start=1698
+  _globals['_RECEIVEWEIGHTSRESPONSE']._serialized_end=1739
+  _globals['_VERIFYWEIGHTSREQUEST']._serialized_start=1742
+  _globals['_VERIFYWEIGHTSREQUEST']._serialized_end=1885
+  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_start=1888
+  _globals['_VERIFYWEIGHTSRESPONSE']._serialized_end=2088
+  _globals['_COMMITWEIGHTSREQUEST']._serialized_start=2090
+  _globals['_COMMITWEIGHTSREQUEST']._serialized_end=2136
+  _globals['_COMMITWEIGHTSRESPONSE']._serialized_start=2138
+  _globals['_COMMITWEIGHTSRESPONSE']._serialized_end=2161
+  _globals['_ABORTWEIGHTSREQUEST']._serialized_start=2163
+  _globals['_ABORTWEIGHTSREQUEST']._serialized_end=2228
+  _globals['_ABORTWEIGHTSRESPONSE']._serialized_start=2230
+  _globals['_ABORTWEIGHTSRESPONSE']._serialized_end=2252
+  _globals['_SLEEPREQUEST']._serialized_start=2254
+  _globals['_SLEEPREQUEST']._serialized_end=2268
+  _globals['_SLEEPRESPONSE']._serialized_start=2270
+  _globals['_SLEEPRESPONSE']._serialized_end=2317
+  _globals['_GETREPLICAREQUEST']._serialized_start=2319
+  _globals['_GETREPLICAREQUEST']._serialized_end=2338
+  _globals['_GETREPLICARESPONSE']._serialized_start=2341
+  _globals['_GETREPLICARESPONSE']._serialized_end=2510
+  _globals['_ROLLOUTSERVICE']._serialized_start=2513
+  _globals['_ROLLOUTSERVICE']._serialized_end=3235
 # @@protoc_insertion_point(module_scope)

@@ -80,6 +80,7 @@ class SampleResponse(_message.Message):
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     ENGINE_S_FIELD_NUMBER: _builtins.int
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bytes
     """int32 [completion]"""
     logprobs: _builtins.bytes
@@ -92,6 +93,10 @@ class SampleResponse(_message.Message):
     """Tokens of the context whose keys and values the engine had kept; absent where it does not report them."""
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.VersionSpan]: ...
+    @_builtins.property
+    def kept(self) -> _message_pb2.IdLists:
+        """Where the sampling keeps ids: those that each token was drawn from."""
+
     def __init__(
         self,
         *,
@@ -102,10 +107,11 @@ class SampleResponse(_message.Message):
         replica_id: _builtins.str = ...,
         engine_s: _builtins.float = ...,
         cached_tokens: _builtins.int | None = ...,
+        kept: _message_pb2.IdLists | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens", "kept", b"kept"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens", "engine_s", b"engine_s", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "replica_id", b"replica_id", "spans", b"spans", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens", "engine_s", b"engine_s", "finish_reason", b"finish_reason", "kept", b"kept", "logprobs", b"logprobs", "replica_id", b"replica_id", "spans", b"spans", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached_tokens: _TypeAlias = _typing.Literal["cached_tokens"]  # noqa: Y015
     _WhichOneofArgType__cached_tokens: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens"]  # noqa: Y015

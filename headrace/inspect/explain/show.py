@@ -74,6 +74,8 @@ def _details(story: Story) -> Iterator[RenderableType]:
             yield Text(f"reason: {row['reason']}")
         for begin, end, version, digest in row["spans"]:
             yield Text(f"tokens {begin} to {end}: version {version} (weights {str(digest)[:17] or 'without digest'})")
+        if counts := [count for count in row.get("kept_ids") or () if count]:
+            yield Text(f"drawn from {sum(counts) / len(counts):.1f} ids a token, cut off from the vocabulary")
         if row.get("episode"):
             episode = EpisodeView.model_validate(row["episode"])
             yield from conversation(episode, row["logprobs"] or (), str(row["finish_reason"]))

@@ -26,6 +26,7 @@ from headrace.wire.rundir import atomic, jsonl, rollouts
 from headrace.wire.rundir.jsonl import Record, number_of
 from headrace.wire.rundir.layout import RunPaths, entries, rollout_file
 from headrace.wire.rundir.receipts import read_receipts
+from headrace.wire.streams.columns import link_kept
 
 _OF_PROCESSES = {RunPaths.logs.top, RunPaths.processes.top, RunPaths.staging.top}
 _LINKED_BYTES = 1 << 20
@@ -116,6 +117,7 @@ def _copy_journal(run: RunPaths, made: RunPaths, records: list[JournalRecord], b
     """The segments up to the last record, whose head has the seals of the older ones."""
     last = records[-1]
     made.journal.mkdir()
+    link_kept(run.path, made.path, {index for batch in batches for index in batch.group_indices}, _link)
     for name in dict.fromkeys(one.segment for one in records):
         data = (run.journal / name).read_bytes()
         (made.journal / name).write_bytes(data[: last.end] if name == last.segment else data)

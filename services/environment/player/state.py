@@ -104,4 +104,5 @@ def rollout_of(state: EpisodeState, reason: FinishReason, error: str) -> Rollout
             messages_json=json.dumps(state.record),
             error=error,
         ),
+        kept=played.kept,
     )

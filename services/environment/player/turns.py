@@ -20,7 +20,7 @@ from headrace.wire import tracing
 from headrace.wire.access.roles import Role
 from headrace.wire.contracts import FinishReason, Header, PromptGroup, Turn, rollout_id, turn_seed
 from headrace.wire.contracts.arrays import floats_from_bytes, ids_from_bytes, ids_to_bytes
-from headrace.wire.contracts.codec import FINISH_FROM_PB, SAMPLING, SPAN
+from headrace.wire.contracts.codec import FINISH_FROM_PB, ID_LISTS, SAMPLING, SPAN
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError
 from headrace.wire.peers.rpc import call, channel
@@ -147,6 +147,7 @@ def sample_request(
     sampling.seed = turn_seed(prompt.sampling.seed, header.group_id, index, turn)
     sampling.greedy = prompt.sampling.greedy or index >= prompt.trained
     sampling.greedy_last = 0
+    sampling.keeps_ids &= not sampling.greedy
     return pb.SampleRequest(
         rollout_id=rollout_id(header.group_id, index),
         attempt=header.attempt,
@@ -209,6 +210,7 @@ def _read(request: pb.SampleRequest, answer: pb.SampleResponse) -> SampledTurn:
         logprobs=floats_from_bytes(answer.logprobs),
         finish_reason=FINISH_FROM_PB[answer.finish_reason],
         spans=tuple(map(SPAN.from_pb, answer.spans)),
+        kept=ID_LISTS.from_pb(answer.kept) if answer.HasField("kept") else None,
     )
     cached = answer.cached_tokens if answer.HasField("cached_tokens") else None
     return SampledTurn(turn=turn, replica_id=answer.replica_id, engine_s=answer.engine_s, cached_tokens=cached)

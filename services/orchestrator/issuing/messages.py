@@ -20,12 +20,14 @@ def training_prompt(
         temperature=table.temperature,
         top_k=table.top_k,
         top_p=table.top_p,
+        min_p=table.min_p,
         max_tokens=table.max_tokens,
         stop_token_ids=settings.stop_token_ids,
         seed=settings.run.seed,
         forced_lengths=tuple(lengths),
         greedy_last=settings.greedy_last,
     )
+    sampling = replace(sampling, keeps_ids=sampling.is_cut)
     group_size = settings.batch.group_size + settings.greedy_last
     name = group_id(settings.run.id, group_index)
     body = _prompt(row, sampling, group_size, min_version)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
-from headrace.wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
+from headrace.wire.contracts import FinishReason, IdLists, PolicyVersion, Sampling, VersionSpan
 from headrace.wire.contracts.messages import Logprobs, TokenIds
 from headrace.wire.errors import HeadraceError
 from headrace.wire.v1 import common_pb2, rollout_pb2
@@ -56,6 +56,10 @@ class GenerateRequest:
         """Index from which on rollouts are decoded greedily; the number of rollouts if none is."""
         return 0 if self.sampling.greedy else max(0, len(self.seeds) - self.sampling.greedy_last)
 
+    def keeps_ids(self, index: int) -> bool:
+        """Whether rollout `index` comes with the ids that its tokens were drawn from."""
+        return self.sampling.keeps_ids and index < self.greedy_from
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
@@ -64,11 +68,14 @@ class Completion:
     token_ids: TokenIds
     """int32 [completion], the stop token included"""
     logprobs: Logprobs
-    """float32 [completion], nats: log softmax(logits / temperature) over the full vocabulary"""
+    """float32 [completion], nats: log softmax(logits / temperature), over the ids that are left where the draw is cut
+    off"""
     finish_reason: FinishReason
     spans: tuple[VersionSpan, ...]
     cached_tokens: int | None = None
     """Tokens of the prompt whose keys and values the engine had kept; None = it does not report them."""
+    kept: IdLists | None = None
+    """The ids that each token was drawn from, if the request keeps them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,9 @@
 """Handler of the prompts stream: turns prompt groups into rollout groups, only while the gate is open."""
 
+import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from headrace.services.rollout import metrics
 from headrace.services.rollout.engines.protocol import AbandonedError, Completion, Engine, GenerateRequest
@@ -24,6 +26,7 @@ from headrace.wire.contracts import (
 from headrace.wire.errors import ContractError, WaitTimeoutError
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.streams import Put, StreamName
+from headrace.wire.streams.columns import write_kept
 from headrace.wire.streams.worker import HandBack
 from headrace.wire.telemetry.logs import trace_id
 
@@ -46,10 +49,11 @@ class GroupGenerator:
         rows: RowPool,
         share: float,
         hold_s: float,
+        kept_ids: Path = Path(),
     ) -> None:
         """`decode` turns completions into text; `limit(share)` is the largest number of groups taken at a time.
 
-        `rows` are shared with the turns of episodes.
+        `rows` are shared with the turns of episodes. Kept ids are written into the folder `kept_ids`.
         """
         self._engine = engine
         self._gate = gate
@@ -59,6 +63,7 @@ class GroupGenerator:
         self._limit_of = limit
         self.take_share(share)
         self._hold_s = hold_s
+        self._kept_ids = kept_ids
         self.rows = rows
         self.dial = WaitingDial(time.monotonic())
         self.speed = Speed()
@@ -166,7 +171,7 @@ class GroupGenerator:
             held_seconds=begin - taken,
             engine_seconds=seconds,
         )
-        return self._group(message, prompt, completions, seconds)
+        return await self._group(message, prompt, completions, seconds)
 
     async def _hold(self, min_version: int) -> None:
         """Waits up to `hold_s` for the weights that the prompt requires: they are most likely being published."""
@@ -213,7 +218,7 @@ class GroupGenerator:
         if not await self._gate.settle():
             raise HandBack(f"the replica is {self._gate.state}", _AWAY_S)
 
-    def _group(
+    async def _group(
         self, message: Message, prompt: PromptGroup, completions: tuple[Completion, ...], seconds: float
     ) -> RolloutGroup:
         for completion in completions:
@@ -226,10 +231,14 @@ class GroupGenerator:
                 finish_reason=completion.finish_reason,
                 spans=completion.spans,
                 text=self._decode(completion),
+                kept=completion.kept,
             )
             for index, completion in enumerate(completions)
         )
-        return RolloutGroup(prompt=prompt, rollouts=rollouts, replica_id=self._replica_id, seconds=seconds)
+        kept = None
+        if prompt.sampling.keeps_ids:
+            kept = await asyncio.to_thread(write_kept, self._kept_ids, message.header, rollouts)
+        return RolloutGroup(prompt=prompt, rollouts=rollouts, replica_id=self._replica_id, seconds=seconds, kept=kept)
 
     def _count(self, change: int, held: int = 0) -> None:
         self.in_flight += change

@@ -25,7 +25,7 @@ from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.wire.contracts import FinishReason, Sampling
 from headrace.wire.contracts.arrays import floats_to_bytes, ids_from_bytes, ids_to_bytes
 from headrace.wire.contracts.checks import check_ids
-from headrace.wire.contracts.codec import FINISH_TO_PB, SAMPLING, SPAN
+from headrace.wire.contracts.codec import FINISH_TO_PB, ID_LISTS, SAMPLING, SPAN
 from headrace.wire.contracts.messages import TokenIds
 from headrace.wire.errors import ContractError, ExhaustedError, TransientError, WaitTimeoutError
 from headrace.wire.v1 import rollout_pb2 as pb
@@ -70,6 +70,7 @@ class TurnSampler:
             replica_id=self._replica_id,
             engine_s=seconds,
             cached_tokens=completion.cached_tokens,
+            kept=None if completion.kept is None else ID_LISTS.to_pb(completion.kept),
         )
 
     def _late(self, seconds: float) -> pb.SampleResponse:

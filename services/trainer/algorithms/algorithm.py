@@ -73,7 +73,7 @@ class Signals:
     """The critic's value of the state before each token."""
     old: Float[Tensor, " tokens"] | None = None
     reference: Float[Tensor, " tokens"] | None = None
-    """Logprobs under the reference."""
+    """Logprobs under the reference; like `old` over the whole vocabulary, even if the draw was cut off."""
     trained: Bool[Tensor, " tokens"] | None = None
     """Whether the token is trained; the others count for rewards and returns only. None = all of scored rollouts."""
     components: Mapping[str, Float[Tensor, " rollouts"]] = field(default_factory=dict)

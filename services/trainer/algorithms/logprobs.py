@@ -22,11 +22,23 @@ _LOW = (torch.bfloat16, torch.float16)
 
 
 class TokenScores(NamedTuple):
-    """Logprob and entropy of each sampled token, in nats, at the sampling temperature."""
+    """Logprobs and entropy of each sampled token, in nats, at the sampling temperature."""
 
     logprobs: Float[Tensor, " tokens"]
+    """Of the policy that samples: among the ids that a cut-off draw has kept."""
     entropy: Float[Tensor, " tokens"]
     """Entropy of the whole next-token distribution at that position."""
+    full: Float[Tensor, " tokens"]
+    """Logprobs over the whole vocabulary: the same as `logprobs` where nothing is cut off."""
+
+
+class KeptIds(NamedTuple):
+    """The ids that each token was drawn from, in compressed rows: token t has the next counts[t] of `ids`."""
+
+    counts: Int[Tensor, " tokens"]
+    """0 = the whole vocabulary."""
+    ids: Int[Tensor, " ids"]
+    """Each of a token once."""
 
 
 @jaxtyped(typechecker=beartype)
@@ -38,8 +50,9 @@ def token_logprobs(
     temperature: Float[Tensor, " tokens"],
     chunk: int,
     fp32_head: bool = False,
+    kept: KeptIds | None = None,
 ) -> TokenScores:
-    """Logprob of each target and entropy of its distribution, float32, differentiable in `hidden` and `head`.
+    """Logprobs of each target and entropy of its distribution, float32, differentiable in `hidden` and `head`.
 
     `chunk` is how many tokens' logits exist at a time (0 = by the device; on a CPU fewer, if the vocabulary is large).
     The product is taken in the dtype of `hidden`, the softmax in float32; float64 inputs stay float64. Matches
@@ -47,10 +60,29 @@ def token_logprobs(
 
     With `fp32_head` the logits of bfloat16 inputs are not rounded to bfloat16 (the weight is, as an engine's); the
     gradient's own products stay in the dtype of `hidden`.
+
+    A token with `kept` ids has the logprob logit - logsumexp over them, whose gradient reaches no other logit; one that
+    was drawn from a single id has 0, and no gradient. Its target must be among its ids.
     """
     chunk = logprob_chunk(chunk, head.device.type)
-    scored = _ChunkedLogprobs.apply(hidden, head, targets, temperature, chunk, fp32_head)  # type: ignore[no-untyped-call]
-    return TokenScores(*scored)
+    rows = None if kept is None else _KeptRows(kept)
+    full, entropy, among = _ChunkedLogprobs.apply(hidden, head, targets, temperature, chunk, fp32_head, rows)  # type: ignore[no-untyped-call]
+    return TokenScores(full if kept is None else torch.where(kept.counts > 0, among, full), entropy, full)
+
+
+class _KeptRows:
+    """Reads the kept ids of a slice of tokens as a padded table: sums over its rows are the same bits every time."""
+
+    def __init__(self, kept: KeptIds) -> None:
+        self._counts, self._ids = kept.counts, kept.ids
+        self._starts = kept.counts.cumsum(0) - kept.counts
+        self._most = int(kept.counts.max()) if len(kept.ids) else 1
+
+    def __call__(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Ids and which of them count, [tokens, most] each."""
+        column = torch.arange(self._most, device=self._ids.device)
+        places = (self._starts[part, None] + column).clamp_(max=len(self._ids) - 1)
+        return self._ids[places], column < self._counts[part, None]
 
 
 class _ChunkedLogprobs(torch.autograd.Function):
@@ -63,29 +95,35 @@ class _ChunkedLogprobs(torch.autograd.Function):
         temperature: Tensor,
         chunk: int,
         fp32_head: bool,
-    ) -> tuple[Tensor, Tensor]:
+        kept: _KeptRows | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         logits_of = _Logits(hidden, head.to(hidden.dtype), temperature, wide=fp32_head)
-        logprobs, entropy, normalizers = (
-            torch.empty(len(targets), dtype=_wide(hidden), device=hidden.device) for _ in range(3)
+        logprobs, entropy, normalizers, among = (
+            torch.empty(len(targets), dtype=_wide(hidden), device=hidden.device) for _ in range(4)
         )
         for part in _parts(len(targets), chunk, head):
             logits = logits_of(part)
             top = logits.amax(dim=1, keepdim=True)
-            exponentials = logits.sub_(top).exp()
+            logits.sub_(top)
+            if kept is not None:
+                ids, counts = kept(part)
+                mass = logits.gather(1, ids).masked_fill_(~counts, -torch.inf).logsumexp(1)
+                among[part] = logits.gather(1, targets[part, None]).squeeze(1) - mass
+            exponentials = logits.exp()
             total = exponentials.sum(dim=1)
             log_total = total.log()
             logprobs[part] = logits.gather(1, targets[part, None]).squeeze(1) - log_total
             entropy[part] = log_total - exponentials.mul_(logits).sum(dim=1) / total
             normalizers[part] = top.squeeze(1) + log_total
         ctx.save_for_backward(hidden, head, targets, temperature, normalizers, entropy)
-        ctx.chunk, ctx.fp32_head = chunk, fp32_head
+        ctx.chunk, ctx.fp32_head, ctx.kept = chunk, fp32_head, kept
         ctx.set_materialize_grads(False)
-        return logprobs, entropy
+        return logprobs, entropy, among if kept is not None else None
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, head, targets, temperature, normalizers, entropy = ctx.saved_tensors
-        of_logprobs, of_entropy = grads
+        of_logprobs, of_entropy, of_among = grads
         if of_logprobs is None:
             of_logprobs = torch.zeros_like(normalizers)
         weight = head.to(hidden.dtype)
@@ -97,6 +135,10 @@ class _ChunkedLogprobs(torch.autograd.Function):
             logprob = logits_of(part).sub_(normalizers[part, None])
             scale = temperature[part].to(logprob.dtype).reciprocal()
             to_chosen = of_logprobs[part].to(logprob.dtype) * scale
+            to_target, among = to_chosen, None
+            if of_among is not None:
+                to_among = of_among[part].to(logprob.dtype) * scale
+                to_target, among = to_chosen + to_among, _among_gradient(logprob, ctx.kept(part), to_among)
             if of_entropy is None:
                 to_logits = logprob.exp_().mul_(-to_chosen[:, None])
             else:
@@ -104,13 +146,23 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 to_entropy = (of_entropy[part].to(logprob.dtype) * scale)[:, None]
                 to_logits = logprob.add_(entropy[part, None]).mul_(to_entropy).add_(to_chosen[:, None])
                 to_logits.mul_(probability.neg_())
-            to_logits.scatter_add_(1, targets[part, None], to_chosen[:, None])
+            to_logits.scatter_add_(1, targets[part, None], to_target[:, None])
+            if among is not None:
+                to_logits.scatter_add_(1, *among)
             to_product = to_logits.to(hidden.dtype)
             if to_hidden is not None:
                 to_hidden[part] = product(to_product, turned)
             if to_head is not None:
                 _add_product(to_head, to_product, hidden[part])
-        return to_hidden, None if to_head is None else to_head.to(head.dtype), None, None, None, None
+        return to_hidden, None if to_head is None else to_head.to(head.dtype), None, None, None, None, None
+
+
+def _among_gradient(logprob: Tensor, kept: tuple[Tensor, Tensor], of_tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Kept ids [tokens, most], and the gradient of their logits by way of the normalizer over them."""
+    ids, counts = kept
+    # From logprobs over the vocabulary, whose own normalizer falls out.
+    shares = logprob.gather(1, ids).masked_fill_(~counts, -torch.inf).softmax(1)
+    return ids, (shares * -of_tokens[:, None]).masked_fill_(~counts, 0.0)
 
 
 class _Logits:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.config.settings import Table
+from headrace.wire.rundir.layout import RunPaths
 
 
 class ReplayTable(Table):
@@ -30,3 +31,8 @@ class ReplaySettings(TrainerSettings):
     def code_dir(self) -> Path:
         """The run that is replayed: its code trains again."""
         return self.replay.source
+
+    @property
+    def ids_dir(self) -> Path:
+        """Where the replay holds its batches."""
+        return RunPaths(self.run_dir).replay_source

@@ -48,6 +48,10 @@ class FateTable:
         if fate.group_id != group_id(self._run_id, index):
             self._other_ids[index] = fate.group_id
 
+    def is_over(self, index: int, step: int) -> bool:
+        """Whether a group was dropped, or trained by a step up to `step`."""
+        return index in self and self._at(index) <= step
+
     def since(self, first: int) -> Iterator[GroupFate]:
         """Fates of the groups from an index on, by index."""
         for number in sorted(number for number in self._blocks if number >= first // _BLOCK):

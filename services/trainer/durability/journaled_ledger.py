@@ -72,6 +72,16 @@ class JournaledLedger:
         with self._lock:
             return self._ledger.discarded
 
+    def knows(self, group_index: int) -> bool:
+        """Whether the group waits for its batch, or has ended."""
+        with self._lock:
+            return self._ledger.is_ready(group_index) or self._ledger.has_fate(group_index)
+
+    def is_over(self, group_index: int, step: int) -> bool:
+        """Whether the group was dropped, or trained by a step up to `step`."""
+        with self._lock:
+            return self._ledger.is_over(group_index, step)
+
     def take(self, group: ReadyGroup) -> Arrival:
         """Takes a scored group. The caller drops what is not kept: a drop waits for the disk, this method does not."""
         with self._lock:

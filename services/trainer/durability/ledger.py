@@ -22,7 +22,7 @@ import numpy as np
 from headrace.services.trainer.durability.fate_table import FateTable, GroupFate
 from headrace.wire.contracts import DropReason, PolicyVersion, ScoredGroup
 from headrace.wire.contracts.digests import same_weights
-from headrace.wire.contracts.staleness import StalePolicy
+from headrace.wire.contracts.reasons import StalePolicy
 from headrace.wire.errors import HeadraceError
 
 
@@ -123,6 +123,10 @@ class Ledger:
     def has_fate(self, index: int) -> bool:
         """Whether the group has ended."""
         return index in self._fates
+
+    def is_over(self, index: int, step: int) -> bool:
+        """Whether the group was dropped, or trained by a step up to `step`."""
+        return self._fates.is_over(index, step)
 
     def is_ready(self, index: int) -> bool:
         """Whether the group waits for its batch."""

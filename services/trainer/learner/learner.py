@@ -21,15 +21,16 @@ from headrace.services.trainer.export.model_folder import export_model
 from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.publication.outgoing import weight_groups
 from headrace.services.trainer.settings import TrainerSettings
-from headrace.services.trainer.step.batch import assemble
+from headrace.services.trainer.step.batch import assemble, kept_metrics
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
 from headrace.services.trainer.step.schedule import learning_rate, step_seed
 from headrace.services.trainer.step.step import StepOutcome, train_step
 from headrace.services.trainer.throughput.memory import MemoryPeaks
 from headrace.services.trainer.timing.phases import Timed, untimed
 from headrace.wire.contracts import ScoredGroup
-from headrace.wire.errors import ConfigError
+from headrace.wire.errors import ConfigError, ContractError
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.streams.columns import LostColumnError, with_kept
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights import join_groups
 
@@ -102,7 +103,7 @@ class Learner:
         """
         seed = step_seed(self._settings.run.seed, step)
         torch.manual_seed(seed)
-        batch = assemble(groups, version=step - 1)
+        batch = assemble(self._with_kept(step, groups), version=step - 1)
         examples = None
         if self._discriminator is not None:
             with phases("discriminator"):
@@ -111,7 +112,7 @@ class Learner:
         outcome = train_step(
             self._models, batch, self._config, rates, interrupted=interrupted, phases=phases, peaks=self._memory.take
         )
-        outcome.metrics.update(self.coefficients)
+        outcome.metrics.update(self.coefficients | kept_metrics(batch))
         self._adapt(outcome, rollouts=len(batch.rollouts))
         if self._discriminator is not None and examples is not None:
             with phases("discriminator"):
@@ -125,6 +126,13 @@ class Learner:
             self._reference_moved = True
             log.info("reference_reset", step=step, share=table.reference_mix)
         return outcome
+
+    def _with_kept(self, step: int, groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        """The groups of a journaled batch with their kept ids; raises LostColumnError."""
+        try:
+            return [with_kept(self._settings.ids_dir, scored) for scored in groups]
+        except ContractError as error:
+            raise LostColumnError(f"step {step}: {error.message}: restore the file, or begin a new run") from error
 
     def join_hold(self, canary: Callable[[Backend], object]) -> None:
         """Takes part, on ranks above 0, in a snapshot."""

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
-from headrace.services.trainer.algorithms.logprobs import TokenScores, token_logprobs
+from headrace.services.trainer.algorithms.logprobs import KeptIds, TokenScores, token_logprobs
 from headrace.services.trainer.model.deferred import Deferred
 from headrace.services.trainer.model.layout import Layout, model_layout, plain_layout
 from headrace.services.trainer.model.lora import adapter_parameters, adapters_off, merged_state
@@ -153,14 +153,15 @@ class Policy(TrainedModule):
         chunk: int,
         positions: Int[Tensor, "rows seq"] | None = None,
         bounds: Int[Tensor, " borders"] | None = None,
+        kept: KeptIds | None = None,
     ) -> TokenScores:
         """Logprobs (nats) and entropy of `targets`, each predicted by the hidden state at its row and place.
 
-        `positions` and `bounds` as in `hidden`.
+        `positions` and `bounds` as in `hidden`, `kept` as in `token_logprobs`.
         """
         states = self.hidden(token_ids, positions, bounds)[rows, places]
         return token_logprobs(
-            states, self.head, targets, temperature=temperature, chunk=chunk, fp32_head=self.fp32_head
+            states, self.head, targets, temperature=temperature, chunk=chunk, fp32_head=self.fp32_head, kept=kept
         )
 
     def adapters_off(self) -> AbstractContextManager[None]:

@@ -30,6 +30,7 @@ def write_rollouts(
 
 def _rows(step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, most_lag: int) -> Iterator[dict[str, object]]:
     advantages, token_advantages = iter(outcome.advantages), iter(outcome.token_advantages)
+    kept = iter(outcome.kept_counts)
     added = {name: iter(values) for name, values in outcome.shaping.items()}
     for group in batch:
         scored = group.scored
@@ -44,6 +45,7 @@ def _rows(step: int, batch: Sequence[ReadyGroup], outcome: StepOutcome, most_lag
                 **of_group,
                 **rollouts.row_of(rollout, score, shaping),
                 "token_advantages": _shown(rollout, of_tokens, trained),
+                "kept_ids": next(kept, None) if is_trained else None,
                 "rollout_index": number,
                 "advantage": next(advantages) if is_trained else None,
                 "trained_tokens": int(trained.sum()) if is_trained else 0,

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from headrace.services.trainer.durability.journaled_ledger import JournaledLedger
 from headrace.services.trainer.durability.ledger import Arrival, ReadyGroup
@@ -21,6 +22,7 @@ from headrace.wire.contracts import (
 )
 from headrace.wire.errors import ContractError, TransientError, WaitTimeoutError
 from headrace.wire.streams import Broker, Consumer, Entry, StreamName
+from headrace.wire.streams.columns import with_kept
 from headrace.wire.streams.worker import dead_put, is_lost
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.telemetry.metrics import DEAD_LETTERS
@@ -45,13 +47,14 @@ class Inbox:
         lease_s: float,
         ended: Callable[[], None],
         limits: TokenLimits = UNLIMITED,
+        run_dir: Path = Path(),
     ) -> None:
         self._consumer: Consumer = broker.consumer(StreamName.SCORED, "trainer", lease_s=lease_s)
         self._ledger = ledger
         self._run_id = run_id
         self._lease_s = lease_s
         self._ended = ended
-        self._limits = limits
+        self._limits, self._run_dir = limits, run_dir
         self._held: dict[int, Entry] = {}
         self.trouble = ""
         """Why nothing can arrive: what the broker's last answer lacked; empty after a read."""
@@ -105,8 +108,8 @@ class Inbox:
         try:
             message = decode(entry.data)
             self._check(message.header)
-            if isinstance(message.body, ScoredGroup):
-                self._limits.check(message.body)
+            if isinstance(message.body, ScoredGroup) and not self._ledger.knows(message.header.group_index):
+                await self._check_tokens(message.body)
         except ContractError as error:
             await self._bury(entry, error)
             return
@@ -118,6 +121,12 @@ class Inbox:
                 await self._drop(entry, message.header.group_index, message.header.group_id, dead.reason, dead.lengths)
             case _:
                 await self._bury(entry, ContractError("bad_body", "neither a scored group nor a tombstone"))
+
+    async def _check_tokens(self, scored: ScoredGroup) -> None:
+        """Also before it is journaled: a damaged file costs the group, which is issued again, and not the run."""
+        if scored.group.kept is not None:
+            scored = await asyncio.to_thread(with_kept, self._run_dir, scored)
+        self._limits.check(scored)
 
     def _check(self, header: Header) -> None:
         if header.run_id != self._run_id or header.purpose is not Purpose.TRAIN:

@@ -197,6 +197,7 @@ class Runtime:
             lease_s=self._settings.broker.lease_s,
             ended=self.reporter.wake,
             limits=limits,
+            run_dir=self._settings.run_dir,
         )
         self._background.spawn(self._inbox.run(), "inbox")
 

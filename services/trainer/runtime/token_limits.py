@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from headrace.wire.contracts import ScoredGroup
 from headrace.wire.errors import ContractError
 
@@ -32,7 +34,8 @@ class TokenLimits:
             ends = [*(segment.start for segment in segments), len(rollout.token_ids)]
             for segment, (start, end) in zip(segments, pairwise(ends), strict=True):
                 sampled = rollout.token_ids[start:end]
-                highest = max(int(ids.max()) for ids in (segment.context_ids, sampled) if len(ids))
+                kept = np.empty(0, np.int32) if rollout.kept is None else rollout.kept.ids
+                highest = max(int(ids.max()) for ids in (segment.context_ids, sampled, kept) if len(ids))
                 if self.vocab is not None and highest >= self.vocab:
                     raise ContractError(
                         "bad_tokens", f"{rollout.rollout_id}: token {highest} of a vocabulary of {self.vocab}"

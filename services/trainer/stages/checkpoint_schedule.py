@@ -17,6 +17,7 @@ from headrace.services.trainer.settings import TrainerSettings
 from headrace.services.trainer.stages.parts import config_digest
 from headrace.wire.journal import prune_payloads
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.streams.columns import remove_kept
 
 
 class CheckpointSchedule:
@@ -95,9 +96,11 @@ class CheckpointSchedule:
         ), saved.copied
 
     def _written(self, version: int, asked: int) -> None:
-        """Removes the journal payloads that the oldest checkpoint covers."""
+        """Removes the journal payloads that the oldest checkpoint covers, and their kept ids."""
         self.receipt(version)
-        prune_payloads(RunPaths(self._settings.run_dir).journal, self._store.covered_step())
+        covered = self._store.covered_step()
+        prune_payloads(RunPaths(self._settings.run_dir).journal, covered)
+        remove_kept(self._settings.run_dir, lambda index: self._ledger.is_over(index, covered))
         if asked > self._reporter.checkpoint_done:
             self._report_done(asked)
 

@@ -1,6 +1,6 @@
 """Converts scored groups, as received over the wire, to the arrays of one optimizer step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headrace.services.trainer.algorithms.logprobs import KeptIds
 from headrace.services.trainer.durability.staleness import (
     UNBOUNDED,
     lags,
@@ -19,7 +20,7 @@ from headrace.services.trainer.durability.staleness import (
     statistics,
     trained_lags,
 )
-from headrace.wire.contracts import Rollout, Score, ScoredGroup, Segment
+from headrace.wire.contracts import IdLists, Rollout, Score, ScoredGroup, Segment
 from headrace.wire.telemetry.reward_components import Components, RewardRow, batch_numbers, components_of, token_total
 
 
@@ -46,6 +47,8 @@ class TrainRollout:
     """Cut at the longest length."""
     token_scores: NDArray[np.float32] | None = None
     """[completion] Rewards of single tokens, beside the rollout's own; NaN = the token has none. None = none has."""
+    kept: IdLists | None = None
+    """The ids that each token was drawn from; None = the whole vocabulary."""
     further_segments: tuple[Segment, ...] = ()
     """All but the first, which begins at 0 after `prompt_ids`."""
 
@@ -112,6 +115,8 @@ class MicroBatch:
     temperature: Float[Tensor, " tokens"]
     current: Bool[Tensor, " tokens"]
     lengths: Int[Tensor, " rollouts"]
+    kept: KeptIds | None
+    """None if no rollout has any."""
 
 
 def assemble(groups: Sequence[ScoredGroup], *, version: int) -> StepBatch:
@@ -170,6 +175,7 @@ def _train_rollout(scored: ScoredGroup, rollout: Rollout, score: Score, version:
         lag=lag,
         truncated=rollout.finish_reason.is_limit,
         token_scores=score.token_scores,
+        kept=rollout.kept,
         further_segments=tuple(further),
     )
 
@@ -201,7 +207,33 @@ def micro_batch(rollouts: Sequence[TrainRollout], device: torch.device) -> Micro
         temperature=on_device(np.repeat(temperatures, lengths)),
         current=on_device(np.concatenate([r.current[places] for r, places in pairs])),
         lengths=on_device(lengths),
+        kept=_kept_ids(pairs, on_device) if any(rollout.kept is not None for rollout in rollouts) else None,
     )
+
+
+def _kept_ids(
+    pairs: Sequence[tuple[TrainRollout, NDArray[np.int64]]], on_device: Callable[[NDArray[np.generic]], Tensor]
+) -> KeptIds:
+    """What the trained tokens were drawn from. Tokens of a context have no ids: those of a rollout stay whole."""
+    counts = [
+        np.zeros(len(places), np.int64) if rollout.kept is None else rollout.kept.counts[places].astype(np.int64)
+        for rollout, places in pairs
+    ]
+    ids = [rollout.kept.ids.astype(np.int64) for rollout, _ in pairs if rollout.kept is not None]
+    return KeptIds(on_device(np.concatenate(counts)), on_device(np.concatenate(ids)))
+
+
+def kept_metrics(batch: StepBatch) -> dict[str, float]:
+    """How many ids the trained tokens were drawn from; empty where nothing was cut off."""
+    parts = [rollout.kept.counts[rollout.trained] for rollout in batch.rollouts if rollout.kept is not None]
+    counts = np.concatenate([np.empty(0, np.int32), *parts])
+    if not len(counts):
+        return {}
+    return {
+        "kept_ids_mean": float(counts.mean()),
+        "kept_ids_single_share": float((counts == 1).mean()),
+        "kept_ids_token_bytes": counts.itemsize * (1 + float(counts.mean())),
+    }
 
 
 def batch_metrics(

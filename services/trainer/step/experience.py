@@ -5,7 +5,7 @@ Flat arrays over the batch's trained tokens, rollout after rollout, on the CPU; 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -57,23 +57,26 @@ class Experience:
 def gather_experience(context: StepContext) -> Experience:
     """Runs the forward passes that the algorithm needs, and estimates advantages. Every rank calls it."""
     models, phases = context.models, context.phases
-    old = reference = values = None
+    old = old_full = reference = values = None
     if context.config.sweeps_old:
         with phases("old_logprobs"):
-            old = _sweep(context, _of_policy(models.policy, context.config))
+            old, old_full = _sweep(context, _of_policy(models.policy, context.config)).unbind(1)
     if models.reference is not None:
         with phases("reference"):
-            reference = _sweep(context, _of_policy(models.reference, context.config))
+            reference = _sweep(context, _of_policy(models.reference, context.config))[:, 1]
     if models.critic is not None:
         critic = models.critic
         with phases("values"):
             values = _sweep(context, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
     with phases("advantages"):
-        return _estimated(context, old, reference, values)
+        return replace(_estimated(context, old_full, reference, values), old=old)
 
 
 def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | None, values: Tensor | None) -> Experience:
-    """Computes rewards, advantages and masks from the results of the passes."""
+    """Computes rewards, advantages and masks from the results of the passes.
+
+    Policy (`old`) and reference are compared over the whole vocabulary: a cut-off draw leaves the reference no measure.
+    """
     batch, config = context.batch, context.config
     lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
     lag = torch.from_numpy(_flat(batch, lambda rollout: rollout.lag, np.int32)).long()
@@ -128,7 +131,13 @@ def _sweep(context: StepContext, forward: Callable[[MicroBatch], Tensor]) -> Ten
 
 
 def _of_policy(policy: Callable[..., object], config: StepConfig) -> Callable[[MicroBatch], Tensor]:
-    return lambda micro: score_tokens(policy, micro, chunk=config.logprob_chunk).logprobs
+    """Logprobs as they were sampled, and over the whole vocabulary: [tokens, 2]."""
+
+    def logprobs(micro: MicroBatch) -> Tensor:
+        scores = score_tokens(policy, micro, chunk=config.logprob_chunk)
+        return torch.stack([scores.logprobs, scores.full], 1)
+
+    return logprobs
 
 
 def _shaped_baselines(batch: StepBatch, config: StepConfig) -> Tensor | None:

@@ -14,7 +14,8 @@ from headrace.services.trainer.step.batch import MicroBatch, TrainRollout, micro
 
 def score_tokens(policy: Callable[..., object], micro: MicroBatch, *, chunk: int) -> TokenScores:
     """Logprobs and entropy of the micro-batch's trained tokens; `policy` is a Policy or the backend that holds it."""
-    scores = policy(micro.token_ids, micro.rows, micro.places, micro.targets, micro.temperature, chunk)
+    cut = () if micro.kept is None else (None, None, micro.kept)
+    scores = policy(micro.token_ids, micro.rows, micro.places, micro.targets, micro.temperature, chunk, *cut)
     assert isinstance(scores, TokenScores)
     return scores
 

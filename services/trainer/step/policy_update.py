@@ -28,6 +28,8 @@ class KeptTokens(PolicyTokens):
     """The tokens of a micro-batch that are trained: for a loss on whole sequences the others must not exist."""
 
     entropy: Tensor
+    full: Tensor
+    """The policy's logprobs over the whole vocabulary, as the reference's are."""
     behaviour: Tensor
     """The engine's logprobs."""
     current: Tensor
@@ -101,6 +103,7 @@ class PolicyUpdate:
             advantages=experience.advantages[places].to(logprobs),
             lengths=kept_lengths(kept, micro.lengths),
             entropy=scores.entropy[kept],
+            full=scores.full[kept],
             behaviour=behaviour,
             current=micro.current[kept],
             places=places,
@@ -110,12 +113,12 @@ class PolicyUpdate:
         """KL to the reference. If unbiased, stale tokens are weighted by the ratio to the policy that sampled them."""
         if self._experience.reference is None:
             return None
-        reference = self._experience.reference[tokens.places].to(tokens.logprobs)
+        reference = self._experience.reference[tokens.places].to(tokens.full)
         table = self._config.table
         if table.kl_estimator.startswith("k3"):
-            self._sums.add("kl_cut_share", k3_is_cut(tokens.logprobs.detach(), reference))
+            self._sums.add("kl_cut_share", k3_is_cut(tokens.full.detach(), reference))
         ratio = log_ratios(tokens.logprobs, tokens.behaviour).exp() if table.kl_unbiased else None
-        return kl_per_token(tokens.logprobs, reference, estimator=table.kl_estimator, ratio=ratio)
+        return kl_per_token(tokens.full, reference, estimator=table.kl_estimator, ratio=ratio)
 
     def _compare(self, tokens: KeptTokens) -> None:
         """Compares trainer and engine: on tokens of the current version they must agree; on older ones they may not."""

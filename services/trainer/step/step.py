@@ -35,6 +35,8 @@ class StepOutcome:
     """One a rollout, in the batch's order: the mean over its tokens."""
     token_advantages: tuple[NDArray[np.float32], ...]
     """The same for each trained token."""
+    kept_counts: tuple[NDArray[np.int32] | None, ...] = ()
+    """One a rollout: how many ids each token was drawn from; None = the whole vocabulary."""
     shaping: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """One a rollout: what was added to the scores, by component."""
     peaks: dict[str, float] = field(default_factory=dict)
@@ -97,6 +99,7 @@ def train_step(
         peaks={name: value for name, value in found.items() if value},
         advantages=tuple(float(part.mean()) if len(part) else 0.0 for part in parts),
         token_advantages=tuple(part.float().numpy() for part in parts),
+        kept_counts=tuple(None if one.kept is None else one.kept.counts for one in batch.rollouts),
         shaping={name: tuple(added.tolist()) for name, added in experience.shaping.items()},
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.overlap import Loop, measured
-from headrace.wire.contracts.staleness import StalePolicy
+from headrace.wire.contracts.reasons import StalePolicy
 
 
 @pytest.mark.parametrize(("policy", "most"), [("wait", 1.6), ("late", 1.1)])

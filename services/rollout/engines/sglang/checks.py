@@ -48,10 +48,12 @@ def check_server(
     fp32_head: bool,
     context_length: int,
     deterministic: bool,
+    most_kept: int = 0,
 ) -> ServerLimits:
     """Returns the server's limits; raises ConfigError naming what does not match and how to fix it.
 
-    `server` and `model` are the answers of `/server_info` and `/model_info`; `context_length` 0 = the model's.
+    `server` and `model` are the answers of `/server_info` and `/model_info`; `context_length` 0 = the model's;
+    `most_kept`: the most ids that a token of the run is drawn from, 0 = nothing is cut off.
     """
     version = str(server.get("version", ""))
     if not OLDEST <= _numbers(version) < NEWEST:
@@ -75,6 +77,12 @@ def check_server(
             f"the SGLang server has --preferred-sampling-params {server['preferred_sampling_params']}, which change "
             "what is drawn and not the logprobs that are trained: start it without"
         )
+    if most_kept > (server.get(_MASK_LIMIT) or 0):
+        raise ConfigError(
+            f"rollout.sampling draws from up to {most_kept} ids, but the SGLang server has {_MASK_LIMIT} = "
+            f"{server.get(_MASK_LIMIT, 'not at all')}: start it with a larger --sampling-mask-max-tokens, update "
+            "SGLang (0.5.23 has it), or lower rollout.sampling.top_k"
+        )
     if bool(server.get("enable_deterministic_inference")) != deterministic:
         raise ConfigError(f"rollout.deterministic is {deterministic}, but the SGLang server was started differently")
     if model.get("model_type") != shape.family or tuple(model.get("architectures") or ()) != shape.architectures:
@@ -95,6 +103,7 @@ def check_server(
     )
 
 
+_MASK_LIMIT = "sampling_mask_max_tokens"
 _HINTS = {"dp_size": "; use one replica for each", "pp_size": "", "tp_size": " (rollout.sglang.tp)"}
 
 

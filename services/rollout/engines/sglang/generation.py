@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from headrace.services.rollout.engines.protocol import (
@@ -26,6 +27,7 @@ from headrace.services.rollout.engines.sglang.requests import (
     check_request,
     generate_body,
     join_parts,
+    needs_mask,
     read_part,
 )
 from headrace.wire.contracts import FinishReason, PolicyVersion
@@ -183,6 +185,7 @@ class Generation:
 
     async def _all_parts(self, group: _Group, request: GenerateRequest, index: int, most: int) -> Completion:
         parts: list[RequestResult] = []
+        join = partial(join_parts, digests=self.digests, keeps_ids=request.keeps_ids(index))
         done: list[int] = []
         while True:
             part = await self._part(group, request, index, done, most)
@@ -195,10 +198,10 @@ class Generation:
                 raise ContractError(BAD_ANSWER, f"/generate: {len(done)} tokens, {most} were requested")
             if part.finish_reason is None and part.token_ids and part.token_ids[-1] in request.sampling.stop_token_ids:
                 # The answer of an aborted request does not report a stop at its last token.
-                return join_parts([*parts[:-1], replace(part, finish_reason=FinishReason.STOP)], self.digests)
+                return join([*parts[:-1], replace(part, finish_reason=FinishReason.STOP)])
             full = len(done) == most or len(request.token_ids) + len(done) > self._limits.prompt_length
             if part.finish_reason is not None or full:
-                return join_parts(parts, self.digests)
+                return join(parts)
             if not part.token_ids:
                 await asyncio.sleep(_AGAIN_S)
 
@@ -215,7 +218,7 @@ class Generation:
             with self._use(adapter):
                 answer = await self._client.generate(body, self._request_timeout_s)
             group.live.discard(request_id)
-        return read_part(answer, adapter)
+        return read_part(answer, adapter, masked=needs_mask(request, index))
 
     @contextmanager
     def _use(self, adapter: Adapter | None) -> Iterator[None]:

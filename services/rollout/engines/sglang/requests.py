@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.services.rollout.engines.protocol import Completion, GenerateRequest, GenerationError
 from headrace.services.rollout.engines.sglang.client import BAD_ANSWER
-from headrace.wire.contracts import FinishReason, PolicyVersion, Sampling, VersionSpan
+from headrace.wire.contracts import FinishReason, IdLists, PolicyVersion, VersionSpan
 from headrace.wire.contracts.messages import Logprobs, TokenIds
 from headrace.wire.errors import ContractError
 
@@ -62,6 +62,8 @@ class RequestResult:
     """Number of prompt tokens that were not in the cache."""
     cached_tokens: int
     """Number of prompt tokens that were."""
+    kept: list[TokenIds] | None = None
+    """The ids that each token was drawn from, ascending; None without a mask."""
 
 
 def check_request(request: GenerateRequest, limits: ServerLimits) -> int:
@@ -78,25 +80,9 @@ def check_request(request: GenerateRequest, limits: ServerLimits) -> int:
     highest = max(int(prompt.max()), *sampling.stop_token_ids, 0)
     if highest >= limits.vocab or min(sampling.stop_token_ids, default=0) < 0:
         raise ContractError("bad_tokens", f"{request.group_id}: token {highest} of a vocabulary of {limits.vocab}")
-    if not request.chat:
-        check_sampling(sampling)
-    return min(sampling.max_tokens, room)
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Raises ContractError for sampling whose logprobs or tokens would violate the contract.
-
-    Truncated sampling (top_k, top_p) is refused. SGLang's logprobs are over the full vocabulary, as the contract
-    requires and the trainer computes them, but the tokens would come from another policy: the ratio of the two would be
-    silently wrong. Its sampling mask has that policy's logprobs, but the trainer has no counterpart to them.
-    """
-    if not sampling.greedy and (sampling.top_p != 1 or sampling.top_k != 0):
-        raise ContractError(
-            "bad_sampling", f"rollout.sampling: top_p {sampling.top_p}, top_k {sampling.top_k}: the sglang engine has "
-            "no logprobs of a cut-off distribution; use top_p = 1 and top_k = 0"
-        )  # fmt: skip
     if sampling.forced_lengths:
         raise ContractError("bad_sampling", "forced lengths are for the torch engine: SGLang cannot force a token")
+    return min(sampling.max_tokens, room)
 
 
 def generate_body(
@@ -115,10 +101,10 @@ def generate_body(
     parameters: dict[str, object] = {
         "max_new_tokens": most - len(done),
         "temperature": 0.0 if index >= request.greedy_from else sampling.temperature,
-        # Differs from 1 only for chats, which need no logprobs.
         "top_p": sampling.top_p,
-        "top_k": _NEUTRAL_TOP_K,
-        "min_p": 0.0,
+        # Finite, or a mask is refused: so it never exceeds the server's limit either, but for ties, which have room.
+        "top_k": sampling.most_kept if needs_mask(request, index) else _NEUTRAL_TOP_K,
+        "min_p": sampling.min_p,
         "stop_token_ids": list(sampling.stop_token_ids),
         # With stop tokens, SGLang also stops at the tokenizer's and the model's own end tokens, which a run's stop
         # tokens include anyway. Without stop tokens, a rollout ends only by its length.
@@ -138,7 +124,14 @@ def generate_body(
     }
     if limits.priorities:
         body["priority"] = 0
+    if needs_mask(request, index):
+        body["return_sampling_mask"] = True
     return body | _place(salt, adapter)
+
+
+def needs_mask(request: GenerateRequest, index: int) -> bool:
+    """Whether SGLang must say what each token of a rollout is drawn from: its other logprobs ignore the cut."""
+    return request.sampling.is_cut and index < request.greedy_from and not request.chat
 
 
 def _place(salt: str, adapter: Adapter | None) -> dict[str, str]:
@@ -184,16 +177,20 @@ def vocabulary_body(token: int) -> dict[str, object]:
     }
 
 
-def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> RequestResult:
+def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None, *, masked: bool = False) -> RequestResult:
     """Parses an answer of `/generate`; versions are the server's, or the adapter's if the request used one.
 
-    Raises ContractError (`bad_answer`) for an inconsistent answer, GenerationError for non-finite logprobs.
+    With a mask, if it was `masked`, the logprobs are those of the cut-off distribution. Raises ContractError
+    (`bad_answer`) for an inconsistent answer, or one that ended by an error of the server such as a mask beyond its
+    limit; GenerationError for non-finite logprobs.
     """
     try:
         meta = answer["meta_info"]
         ids = [int(token) for token in answer["output_ids"]]
         entries = [(entry[0], int(entry[1])) for entry in meta.get("output_token_logprobs") or []]
-        kind = str(meta["finish_reason"]["type"])
+        kind, failure = str(meta["finish_reason"]["type"]), meta["finish_reason"].get("status_code")
+        masks = [np.sort(np.array(one, np.int32)) for one in meta.get("output_token_sampling_mask") or []]
+        behaviour = meta.get("output_token_sampling_logprobs") or []
         versions = meta["weight_versions"] if adapter is None else _whole_span(len(ids), adapter)
         raw_spans = [(int(each["start"]), int(each["end"]), str(each["version"])) for each in versions]
         cached = int(meta.get("cached_tokens") or 0)
@@ -202,17 +199,23 @@ def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None) -> Requ
         raise ContractError(BAD_ANSWER, f"/generate: {error!r}") from error
     if [token for _, token in entries] != ids:
         raise ContractError(BAD_ANSWER, f"/generate: {len(ids)} tokens, logprobs of {len(entries)} others")
+    if masked and not len(ids) == len(masks) == len(behaviour):
+        raise ContractError(BAD_ANSWER, f"/generate: {len(ids)} tokens, sampling masks of {len(masks)}")
+    if failure is not None:
+        # Not the abort of a request that goes on with other weights: that one has no status.
+        raise ContractError(BAD_ANSWER, f"/generate: {failure} {meta['finish_reason'].get('message')}")
     if kind not in _FINISHED:
         raise ContractError(BAD_ANSWER, f"/generate: it ended by {kind!r}")
     if not ids and kind != "abort":
         raise ContractError(BAD_ANSWER, "/generate: no tokens")
     return RequestResult(
         token_ids=ids,
-        logprobs=[_finite(value) for value, _ in entries],
+        logprobs=[_finite(value) for value in (behaviour if masked else [value for value, _ in entries])],
         finish_reason=_FINISHED[kind],
         spans=_spans(raw_spans, len(ids)),
         computed_tokens=max(computed, 0),
         cached_tokens=cached,
+        kept=masks if masked else None,
     )
 
 
@@ -242,7 +245,9 @@ def read_scores(answer: Mapping[str, Any], token_ids: TokenIds, limits: ServerLi
     return np.array(values, dtype=np.float32)
 
 
-def join_parts(parts: Sequence[RequestResult], digests: Mapping[PolicyVersion, str]) -> Completion:
+def join_parts(
+    parts: Sequence[RequestResult], digests: Mapping[PolicyVersion, str], *, keeps_ids: bool = False
+) -> Completion:
     """Joins the parts of a rollout; raises ContractError (`bad_answer`) for a version that was never installed."""
     spans: list[tuple[int, PolicyVersion]] = []
     base = 0
@@ -266,6 +271,7 @@ def join_parts(parts: Sequence[RequestResult], digests: Mapping[PolicyVersion, s
             for start, (end, version) in zip(starts, spans, strict=False)
         ),
         cached_tokens=parts[0].cached_tokens,
+        kept=IdLists.of([ids for part in parts for ids in part.kept or []]) if keeps_ids else None,
     )
 
 

@@ -89,6 +89,7 @@ async def _checked(client: SGLangClient, shape: ServedModelShape, settings: Roll
             fp32_head=settings.model.widens_head,
             context_length=table.context_length,
             deterministic=table.deterministic,
+            most_kept=table.sampling.most_kept,
         )
         await _first_requests(client, shape.vocab, table.sglang.start_timeout_s)
     except ContractError as error:

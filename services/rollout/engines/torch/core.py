@@ -8,6 +8,7 @@ finished rows stay as padding, so that each product has the same shape regardles
 import time
 from collections import deque
 
+import numpy as np
 import torch
 
 from headrace.services.rollout.engines.protocol import (
@@ -46,7 +47,7 @@ class EngineCore:
         self._members: list[Member] = []
         self.installed: Installed | None = None
         """The installed weights; None before the first publication."""
-        self._kinds = RowKinds(tempered=False, truncated=False, greedy=False, forced=False)
+        self._kinds = RowKinds(tempered=False, truncated=0, greedy=False, forced=False)
         self._steps_since_order = 0
         self._generated = self._prompt = self._recomputed = 0
         self._decode_seconds = self._busy_seconds = 0.0
@@ -206,10 +207,12 @@ class EngineCore:
     def _take(self, start: int, end: int, logits: torch.Tensor, kinds: RowKinds) -> None:
         """Samples from `logits` for rows [start, end) and delivers finished rollouts."""
         parameters, counts = self._rows.sampling(start, end)
-        tokens, logprobs = sample(logits, parameters, kinds, counts)
+        tokens, logprobs, kept = sample(logits, parameters, kinds, counts)
         if not bool(torch.isfinite(logprobs).all()):
             self._fail_astray(start, logprobs)
             return
+        if kept is not None:
+            self._keep(start, end, kept)
         self._generated += int(self._rows.alive[start:end].sum())
         for row, stopped in self._rows.record(start, end, tokens, logprobs):
             member = self._members[row]
@@ -217,6 +220,13 @@ class EngineCore:
             member.group.finish(member.index, member.completion(token_ids, values, stopped=stopped))
         if self._deterministic and not self._rows.alive[: len(self._members)].any():
             self._members = []
+
+    def _keep(self, start: int, end: int, kept: torch.Tensor) -> None:
+        """Adds the ids that the next token of each live row is drawn from, if its request keeps them."""
+        ids = np.split(kept.nonzero()[:, 1].int().cpu().numpy(), kept.sum(-1).cumsum(0)[:-1].cpu().numpy())
+        for member, alive, own in zip(self._members[start:end], self._rows.alive[start:end], ids, strict=True):
+            if alive and member.keeps_ids:
+                member.kept.append(own)
 
     def _compact(self) -> None:
         """Closes the gaps left by finished rollouts and orders the rest by length class."""
@@ -265,7 +275,7 @@ def _kinds(members: list[Member]) -> RowKinds:
     sampled = [each.sampling for each in requests if each.greedy_from > 0]
     return RowKinds(
         tempered=any(each.temperature != 1 for each in sampled),
-        truncated=any(each.sampling.top_k > 0 or each.sampling.top_p < 1 for each in requests),
+        truncated=max((each.sampling.most_kept for each in requests if each.sampling.is_cut), default=0),
         greedy=any(each.greedy_from < len(each.seeds) for each in requests),
         forced=any(bool(each.sampling.forced_lengths) for each in requests),
     )

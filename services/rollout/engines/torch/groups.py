@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from headrace.services.rollout.engines.protocol import Completion, GenerateRequest
-from headrace.wire.contracts import FinishReason, PolicyVersion, VersionSpan
+from headrace.wire.contracts import FinishReason, IdLists, PolicyVersion, VersionSpan
 from headrace.wire.contracts.messages import Logprobs, TokenIds
 from headrace.wire.errors import ContractError
 
@@ -56,6 +56,13 @@ class Member:
     index: int
     starts: list[tuple[int, Installed]]
     """(index of the first token, weights) for each change of the weights during this rollout."""
+    kept: list[TokenIds] = field(default_factory=list)
+    """The ids that each token was drawn from, ascending, if `keeps_ids`."""
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether the caller gets these ids."""
+        return self.group.request.keeps_ids(self.index)
 
     def mark(self, count: int, installed: Installed) -> None:
         """Records that new weights were installed after `count` tokens."""
@@ -73,7 +80,8 @@ class Member:
             for (start, weights), end in zip(self.starts, ends, strict=True)
         )
         reason = FinishReason.STOP if stopped else FinishReason.LENGTH
-        return Completion(token_ids=token_ids, logprobs=logprobs, finish_reason=reason, spans=spans)
+        kept = IdLists.of(self.kept) if self.keeps_ids else None
+        return Completion(token_ids=token_ids, logprobs=logprobs, finish_reason=reason, spans=spans, kept=kept)
 
 
 def enqueue(waiting: deque[Group], group: Group) -> None:

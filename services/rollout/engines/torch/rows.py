@@ -10,15 +10,15 @@ from torch import Tensor
 from headrace.services.rollout.engines.protocol import GenerateRequest
 from headrace.services.rollout.engines.torch.sampling import RowSampling
 
-_HELD, _COUNT, _LIMIT, _LAST, _ALIVE, _SEED, _TOP_K, _GREEDY, _FORCED = range(9)
+_HELD, _COUNT, _LIMIT, _LAST, _ALIVE, _SEED, _TOP_K, _CUT, _GREEDY, _FORCED = range(10)
 
 
 class RowState:
     """Row r of every tensor belongs to row r of the cache. The first rows are in use, the rest are free."""
 
     def __init__(self, *, rows: int, context_length: int, vocab: int, device: torch.device) -> None:
-        self._numbers = torch.zeros(9, rows, dtype=torch.int64, device=device)
-        self._shares = torch.ones(2, rows, dtype=torch.float64, device=device)
+        self._numbers = torch.zeros(10, rows, dtype=torch.int64, device=device)
+        self._shares = torch.ones(3, rows, dtype=torch.float64, device=device)
         self._stops = torch.full((rows, 4), -1, dtype=torch.int64, device=device)
         # One column more than a completion can have, for the ignored writes of finished rows.
         self._tokens = torch.zeros(rows, context_length + 1, dtype=torch.int32, device=device)
@@ -42,13 +42,16 @@ class RowState:
         columns[_LIMIT] = limit
         columns[_ALIVE] = 1
         columns[_SEED] = torch.tensor(request.seeds, device=self._device)
-        columns[_TOP_K] = min(sampling.top_k or self._vocab, self._vocab)
+        columns[_TOP_K] = min(sampling.most_kept, self._vocab)
+        columns[_CUT] = 0
+        columns[_CUT, : request.greedy_from] = int(sampling.is_cut)
         columns[_GREEDY, : request.greedy_from] = 0
         columns[_GREEDY, request.greedy_from :] = 1
         columns[_FORCED] = torch.tensor(sampling.forced_lengths or (0,), device=self._device)
         self._shares[0, start:end] = 1.0 / sampling.temperature
         self._shares[0, start + request.greedy_from : end] = 1.0
         self._shares[1, start:end] = sampling.top_p
+        self._shares[2, start:end] = sampling.min_p
         self._set_stops(start, end, sampling.stop_token_ids)
         if not self._shared:
             self.held[start:end] = len(request.token_ids)
@@ -66,6 +69,8 @@ class RowState:
             inverse_temperature=self._shares[0, start:end].float(),
             top_k=numbers[_TOP_K],
             top_p=self._shares[1, start:end],
+            min_p=self._shares[2, start:end],
+            cut=numbers[_CUT].bool(),
             greedy=numbers[_GREEDY].bool(),
             forced_length=numbers[_FORCED],
             stops=self._stops[start:end],

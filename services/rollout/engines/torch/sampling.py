@@ -14,9 +14,6 @@ _MIX_1 = -4658895280553007687
 _MIX_2 = -7723592293110705685
 """The constants of SplitMix64 (Steele, Lea and Flood, 2014) as signed numbers."""
 
-_CANDIDATES = 256
-"""Nucleus sampling first considers this many of the likeliest tokens; it sorts all only if these do not suffice."""
-
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
@@ -27,9 +24,13 @@ class RowSampling:
     inverse_temperature: Tensor
     """float32; 1 for greedy rows"""
     top_k: Tensor
-    """int64; the vocabulary's size = off"""
+    """int64; the most ids of a row that is `cut`"""
     top_p: Tensor
     """float64; 1 = off"""
+    min_p: Tensor
+    """float64; 0 = off"""
+    cut: Tensor
+    """bool: drawn from a distribution that top_k, top_p and min_p cut off"""
     greedy: Tensor
     """bool"""
     forced_length: Tensor
@@ -43,7 +44,8 @@ class RowKinds:
     """Which kinds of sampling occur among the rows; the code for the others is skipped."""
 
     tempered: bool
-    truncated: bool
+    truncated: int
+    """Most ids that a row with a cut-off distribution is drawn from; 0 = no row has one."""
     greedy: bool
     forced: bool
 
@@ -58,18 +60,21 @@ def uniform(seeds: Tensor, counters: Tensor) -> Tensor:
     return (_shift(mixed, 16).to(torch.float64) + 0.5) * 2.0**-48
 
 
-def sample(logits: Tensor, rows: RowSampling, kinds: RowKinds, counts: Tensor) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, rows: RowSampling, kinds: RowKinds, counts: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Draws one token for each row of float32 `logits` [rows, vocab]; `counts` [rows] = tokens sampled before.
 
-    Returns tokens int64 [rows] and their logprobs float32 [rows], nats: log softmax(logits / temperature) over the full
-    vocabulary, even if the draw was truncated.
+    Returns tokens int64 [rows]; their logprobs float32 [rows], nats: log softmax(logits / temperature), over the ids
+    that are left where the row has a cut; and these ids, bool [rows, vocab], if any row has one (see
+    `truncation_mask`).
     """
     if kinds.tempered:
         logits = logits * rows.inverse_temperature[:, None]
     probabilities = logits.softmax(-1)
-    allowed = probabilities
+    allowed, kept, mass = probabilities, None, None
     if kinds.truncated:
-        allowed = probabilities * truncation_mask(probabilities, rows.top_k, rows.top_p)
+        kept = truncation_mask(probabilities, rows, min(kinds.truncated, logits.shape[1]))
+        allowed = torch.where(rows.cut[:, None] & ~kept, 0.0, probabilities)
+        mass = torch.where(rows.cut, allowed.sum(-1), 1.0)
     if kinds.forced:
         allowed = _without_stops(allowed, rows)
     tokens = inverse_cdf(allowed, uniform(rows.seed, counts))
@@ -77,7 +82,8 @@ def sample(logits: Tensor, rows: RowSampling, kinds: RowKinds, counts: Tensor) -
         tokens = torch.where(rows.greedy, logits.argmax(-1), tokens)
     if kinds.forced:
         tokens = torch.where(counts + 1 == rows.forced_length, rows.stops[:, 0], tokens)
-    return tokens, probabilities.gather(1, tokens[:, None]).squeeze(1).log()
+    chosen = probabilities.gather(1, tokens[:, None]).squeeze(1)
+    return tokens, (chosen if mass is None else chosen / mass).log(), kept
 
 
 def inverse_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
@@ -93,36 +99,22 @@ def inverse_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
     )
 
 
-def truncation_mask(probabilities: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Tokens that may be drawn, bool [rows, vocab]: the top_k likeliest, and of those the fewest that reach top_p.
+def truncation_mask(probabilities: Tensor, rows: RowSampling, most: int) -> Tensor:
+    """Tokens that may be drawn, bool [rows, vocab]: see `Sampling`. Of a row without a cut none is marked.
 
-    Ties with the last token kept are kept too, so that the order among equals does not matter.
+    At most `most` of a row: the largest `top_k` of rows with a cut. Of equally likely tokens at the edge those with the
+    lowest ids are kept, so that a row never depends on the others.
     """
-    vocab = probabilities.shape[-1]
-    ranked = probabilities.topk(min(vocab, _CANDIDATES), sorted=True).values
-    lowest, unsure = _lowest_kept(ranked, top_k, top_p, vocab)
-    if bool(unsure.any()):
-        lowest, _ = _lowest_kept(probabilities.sort(descending=True).values, top_k, top_p, vocab)
-    return probabilities >= lowest
-
-
-def _lowest_kept(ranked: Tensor, top_k: Tensor, top_p: Tensor, vocab: int) -> tuple[Tensor, Tensor]:
-    """The smallest probability kept [rows, 1], from the likeliest tokens, and where [rows] these are too few."""
-    count = ranked.shape[1]
-    within = top_k <= count
-    among_k = torch.arange(count, device=ranked.device) < top_k[:, None]
-    sums = (ranked * among_k).cumsum(-1, dtype=torch.float64)
-    mass = torch.where(within | (count == vocab), sums[:, -1], 1.0)
-    wanted = (top_p * mass)[:, None]
-    kept = (among_k & (sums - ranked < wanted)).sum(-1, keepdim=True).clamp(min=1)
-    # With top_p off, all of the top_k are kept, even those too small to change the sum.
-    whole = (top_p >= 1)[:, None]
-    kept = torch.where(whole, top_k.clamp(max=count)[:, None], kept)
-    lowest = ranked.gather(1, kept - 1)
-    off = (top_k >= vocab) & (top_p >= 1)
-    # If top_k exceeds the candidates, the mass of the top_k tokens is not known here.
-    unsure = ~off & ~within & (count < vocab) & ((top_k < vocab) | (sums[:, -1] < wanted[:, 0]))
-    return torch.where(off[:, None], 0.0, lowest), unsure
+    ranked = probabilities.topk(most, sorted=True).values
+    before = ranked.cumsum(-1, dtype=torch.float64) - ranked
+    kept = torch.arange(most, device=ranked.device) < rows.top_k[:, None]
+    kept &= (before <= rows.top_p[:, None]) & (ranked >= rows.min_p[:, None] * ranked[:, :1])
+    kept[:, 0] = True  # Even of a row of NaN.
+    count = kept.sum(-1, keepdim=True)
+    lowest = ranked.gather(1, count - 1)
+    above, tied = probabilities > lowest, probabilities == lowest
+    room = count - above.sum(-1, keepdim=True)
+    return (above | (tied & (tied.cumsum(-1) <= room))) & rows.cut[:, None]
 
 
 def _without_stops(weights: Tensor, rows: RowSampling) -> Tensor:

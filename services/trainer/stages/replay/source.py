@@ -13,6 +13,7 @@ from headrace.services.trainer.stages.restore import JournaledHistory, read_hist
 from headrace.wire.errors import ConfigError
 from headrace.wire.journal import BatchRecord, has_payload, payload_path, read_journal
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.streams.columns import link_kept
 from headrace.wire.telemetry.logs import get_logger
 
 _TRIES = 5
@@ -56,6 +57,7 @@ def _hold_now(table: ReplayTable, journal: Path, checkpoints: Mapping[int, Path]
     payloads = {step for step, record in history.batches.items() if has_payload(journal, record)}
     plan = plan_replay({0, *checkpoints}, payloads, after=table.after, last=table.last)
     records = [history.batches[step] for step in range(plan.after + 1, plan.last + 1)]
+    link_kept(table.source, folder, {index for record in records for index in record.group_indices}, _link)
     return ReplaySource(
         plan=plan,
         history=history,

@@ -35,15 +35,28 @@ def test_every_common_key_exists_and_has_a_description() -> None:
 DATA = ("--data.path", "p.jsonl")
 
 
-@pytest.mark.parametrize("engine", ["torch", "sglang"])
-@pytest.mark.parametrize("given", [("--rollout.sampling.top-p", "0.99"), ("--rollout.sampling.top-k", "20")])
-def test_rl_rejects_a_sampling_distribution_that_differs_from_the_trained_one(
-    engine: str, given: tuple[str, ...]
-) -> None:
-    with pytest.raises(ConfigError, match=r"rollout\.sampling\.top_. = .* set top_. = .* or leave it out"):
-        resolve(None, arguments=[*DATA, *given, "--rollout.engine", engine])
+@pytest.mark.parametrize(
+    ("given", "way_out"),
+    [
+        ("--rollout.sampling.top-k 513", r"rollout\.sampling\.top_k = 513: .* set it to 512 or less"),
+        ("--rollout.sampling.top-p 0.9 --rollout.sampling.forced-lengths-column n", "leave out top_k, top_p and min_p"),
+        (
+            "--rollout.sampling.min-p 0.1 --rollout.engine sglang --rollout.deterministic true",
+            "set rollout.deterministic = false",
+        ),
+        (
+            "--rollout.sampling.top-k 9 --algorithm.name ppo --algorithm.anchor behaviour"
+            " --algorithm.correction.preset none",
+            "set algorithm.anchor = 'proximal'",
+        ),
+    ],
+)
+def test_rl_rejects_a_cut_off_draw_only_where_the_trainer_could_not_replay_it(given: str, way_out: str) -> None:
+    with pytest.raises(ConfigError, match=way_out):
+        resolve(None, arguments=[*DATA, *given.split()])
+    assert resolve(None, arguments=[*DATA, *["--rollout.sampling.top-p", "0.9", "--rollout.engine", "sglang"]])
     # The other stages draw nothing.
-    assert resolve(None, arguments=[*DATA, *given, "--run.stage", "sft"])
+    assert resolve(None, arguments=[*DATA, *given.split(), "--run.stage", "sft"])
 
 
 def test_lengths_are_not_forced_where_the_engine_cannot() -> None:

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -5,7 +6,7 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch.autograd import gradcheck
 
-from headrace.services.trainer.algorithms.logprobs import token_logprobs
+from headrace.services.trainer.algorithms.logprobs import KeptIds, token_logprobs
 from headrace.services.trainer.config.chunks import logprob_chunk
 
 
@@ -53,11 +54,36 @@ def test_numerical_gradients_agree():
     )
 
 
+def test_a_cut_off_logprob_is_the_logit_less_the_logsumexp_of_the_kept_ids_and_reaches_no_other():
+    """numpy, by definition; the second token has one id, the third all of them."""
+    hidden, head, targets, temperature = inputs(3, 2, 5)
+    targets = torch.tensor([4, 1, 0])
+    kept = KeptIds(torch.tensor([3, 1, 0]), torch.tensor([0, 2, 4, 1]))
+
+    def scores(hidden, head):
+        return tuple(token_logprobs(hidden, head, targets, temperature=temperature, chunk=2, kept=kept))
+
+    logits = (hidden @ head.T / temperature[:, None]).detach().numpy()
+    among = [[0, 2, 4], [1], [0, 1, 2, 3, 4]]
+    rows = zip(logits, (4, 1, 0), among, strict=True)
+    wanted = [row[target] - np.log(np.exp(row[ids]).sum()) for row, target, ids in rows]
+    found, entropy, full = scores(hidden, head)
+    np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-12)
+    assert found[1] == 0
+    for ours, theirs in zip((full, entropy), naive(hidden, head, targets, temperature), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    (gradient,) = torch.autograd.grad(found[:2].sum(), hidden)
+    share = np.exp(logits[0][among[0]] - np.log(np.exp(logits[0][among[0]]).sum()))
+    by_hand = (head[4] - torch.from_numpy(share) @ head[[0, 2, 4]]) / temperature[0]
+    torch.testing.assert_close(gradient, torch.stack([by_hand, *torch.zeros(2, 2, dtype=torch.float64)]).detach())
+    assert gradcheck(scores, (hidden, head))
+
+
 def test_a_vocabulary_too_large_for_the_cache_is_scored_in_smaller_parts():
     hidden, head, targets, temperature = inputs(7, 2, 1_200_000)
     scores = token_logprobs(hidden, head, targets, temperature=temperature, chunk=256)
     expected, expected_entropy = naive(hidden, head, targets, temperature)
-    torch.testing.assert_close(tuple(scores), (expected, expected_entropy))
+    torch.testing.assert_close(tuple(scores), (expected, expected_entropy, expected))
     ours = torch.autograd.grad(scores.logprobs.sum(), (hidden, head))
     theirs = torch.autograd.grad(expected.sum(), (hidden, head))
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
@@ -88,7 +114,7 @@ def test_a_float32_head_rounds_no_logit_of_bfloat16_states():
     options = {"temperature": temperature, "chunk": 7}
     wide, narrow = (token_logprobs(low, head, targets, **options, fp32_head=each) for each in (True, False))
     expected, expected_entropy = naive(low.float(), rounded, targets, temperature)
-    torch.testing.assert_close(tuple(wide), (expected, expected_entropy), atol=1e-5, rtol=0)
+    torch.testing.assert_close(tuple(wide), (expected, expected_entropy, expected), atol=1e-5, rtol=0)
     assert (narrow.logprobs - expected).abs().max() > 1e-2
     weights = torch.linspace(-1, 2, 40)
     ours = torch.autograd.grad((wide.logprobs * weights + wide.entropy).sum(), (low, head))

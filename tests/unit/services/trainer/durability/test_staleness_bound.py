@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.services.orchestrator.issuing.credit import credit_limit, room
 from headrace.services.trainer.durability.ledger import Arrival, Ledger, ReadyGroup
-from headrace.wire.contracts.staleness import StalePolicy
+from headrace.wire.contracts.reasons import StalePolicy
 from tests.unit.services.trainer.durability.test_ledger import MUTE, TOLD, fate, ready
 
 

@@ -1,6 +1,7 @@
 """Episodes of several segments: rows of their own in the forward pass, one rollout everywhere else."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from headrace.wire.contracts import (
     EnvironmentTask,
     Episode,
     FinishReason,
+    IdLists,
     PolicyVersion,
     PromptGroup,
     Rollout,
@@ -53,6 +55,15 @@ def episode(draw: np.random.Generator, name: str) -> Rollout:
     )
 
 
+def kept_of(draw: np.random.Generator, rollout: Rollout) -> IdLists:
+    """Each sampled token's own id, alone or among some others."""
+    sampled = rollout.token_ids[rollout.trained_mask]
+    lists = [np.unique([own, *draw.integers(0, VOCAB, draw.integers(0, 4))]).astype(np.int32) for own in sampled]
+    counts = np.zeros(len(rollout.token_ids), np.int32)
+    counts[rollout.trained_mask] = [len(ids) for ids in lists]
+    return IdLists(counts=counts, ids=np.concatenate(lists))
+
+
 def played(index: int, *, temperature: float = 1.0) -> ScoredGroup:
     """A group of three episodes and one that was lost."""
     draw, group = np.random.default_rng(index), group_id("run", index)
@@ -72,6 +83,8 @@ def played(index: int, *, temperature: float = 1.0) -> ScoredGroup:
         sampling=Sampling(temperature=temperature, max_tokens=40),
         environment=EnvironmentTask(name="calc", digest="d", task_json="{}"),
     )
+    if index:  # What is cut off and what is not may share a batch: the config has changed between two lives.
+        rollouts = [replace(one, kept=kept_of(draw, one)) for one in rollouts]
     values = [*draw.normal(size=3).tolist(), None]
     return ScoredGroup(
         group=RolloutGroup(prompt=prompt, rollouts=(*rollouts, lost)),
@@ -106,11 +119,16 @@ def _logprobs(model: torch.nn.Module, scored: ScoredGroup, rollout: Rollout) -> 
     """Logprobs of the sampled tokens, segment by segment."""
     found = []
     segments = rollout.segments(scored.group.prompt)
+    left = torch.ones(len(rollout.token_ids), VOCAB, dtype=torch.bool)
+    if rollout.kept is not None:
+        left[rollout.kept.counts > 0] = False
+        left[rollout.kept.owners.tolist(), rollout.kept.ids.tolist()] = True
     ends = rollout.episode.ends(len(rollout.token_ids))
     for segment, end in zip(segments, ends, strict=True):
         own = rollout.token_ids[segment.start : end].tolist()
         ids = torch.tensor([[*segment.context_ids.tolist(), *own]])
         logits = model(ids).logits[0, -len(own) - 1 : -1] / scored.group.prompt.sampling.temperature
+        logits = logits.masked_fill(~left[segment.start : end], -torch.inf)
         chosen = torch.log_softmax(logits, -1).gather(1, torch.tensor(own)[:, None]).squeeze(1)
         found.append(chosen[torch.from_numpy(rollout.trained_mask[segment.start : end])])
     return found

@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from headrace.services.trainer.step.batch import assemble, batch_metrics
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepModels
 from headrace.services.trainer.step.step import StepInterruptedError
 from headrace.services.trainer.step.step import train_step as step
+from headrace.wire.contracts import IdLists
 from tests.unit.services.trainer.builders import scored_group, tiny_folder, tiny_model
 
 GROUPS = [scored_group(index, temperature=0.5 + 0.25 * index) for index in range(4)]
@@ -104,6 +106,24 @@ def test_loss_and_gradient_equal_a_plain_hugging_face_implementation(mode):
     assert loss == pytest.approx(expected.item(), rel=1e-6)
     for name, weight in model.named_parameters():
         torch.testing.assert_close(gradient[name], weight.grad, rtol=1e-5, atol=1e-9)
+
+
+def test_the_kl_of_a_cut_off_draw_is_over_the_whole_vocabulary():
+    """Every token from itself alone: its logprob is 0 without a gradient, the KL is as without a cut."""
+
+    def alone(rollout):
+        return replace(rollout, kept=IdLists.of(np.split(rollout.token_ids, len(rollout.token_ids))))
+
+    groups = [replace(one, group=replace(one.group, rollouts=tuple(map(alone, one.group.rollouts)))) for one in GROUPS]
+    other = tiny_model(seed=7).double()
+    reference = Policy(other, forward_dtype=torch.float64)
+    wanted, only_kl = (
+        gradient_and_loss(config(kl_coef=coef), groups=groups, reference=reference)[0] for coef in (0.3, 0.0)
+    )
+    assert not any(found.any() for found in only_kl.values())
+    whole = [gradient_and_loss(config(kl_coef=coef), reference=reference)[0] for coef in (0.3, 0.0)]
+    for name, found in wanted.items():
+        torch.testing.assert_close(found, whole[0][name] - whole[1][name], rtol=1e-6, atol=1e-7)
 
 
 def test_the_kl_to_a_reference_is_part_of_the_loss():

@@ -91,8 +91,6 @@ def test_completions_end_where_the_context_does() -> None:
         ([100], {}, "bad_tokens"),
         ([1], {"stop_token_ids": (100,)}, "bad_tokens"),
         ([1], {"stop_token_ids": (-1,)}, "bad_tokens"),
-        ([1], {"top_p": 0.99}, "bad_sampling"),
-        ([1], {"top_k": 1}, "bad_sampling"),
         ([1], {"forced_lengths": (3,), "stop_token_ids": (9,)}, "bad_sampling"),
     ],
 )
@@ -111,6 +109,25 @@ def test_an_answer_becomes_a_part() -> None:
     assert (part.computed_tokens, part.cached_tokens) == (1, 2)
     assert read_part(answer(finish_reason={"type": "length", "length": 2})).finish_reason is FinishReason.LENGTH
     assert read_part(answer(finish_reason={"type": "abort", "message": ""})).finish_reason is None
+
+
+def test_a_cut_draw_asks_for_its_mask_and_takes_the_logprobs_of_it() -> None:
+    found = body(top_p=0.9, min_p=0.1)
+    parameters = found["sampling_params"]
+    assert found["return_sampling_mask"] and (parameters["top_k"], parameters["min_p"]) == (512, 0.1)
+    masked = {"output_token_sampling_mask": [[9, 7], [9]], "output_token_sampling_logprobs": [-0.25, 0.0]}
+    part = read_part(answer(**masked), masked=True)
+    assert part.logprobs == [-0.25, 0.0]
+    kept = join_parts([part, part], {V1: "d"}, keeps_ids=True).kept
+    assert kept is not None and (kept.counts.tolist(), kept.ids.tolist()) == ([2, 1, 2, 1], [7, 9, 9, 7, 9, 9])
+    for wrong in (
+        {},
+        masked | {"output_token_sampling_mask": [[9, 7]]},
+        # Beyond the server's limit: not the abort of a request that is continued.
+        masked | {"finish_reason": {"type": "abort", "message": "exceeds", "status_code": 400}},
+    ):
+        with pytest.raises(ContractError):
+            read_part(answer(**wrong), masked=True)
 
 
 @pytest.mark.parametrize(

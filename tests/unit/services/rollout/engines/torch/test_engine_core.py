@@ -8,6 +8,9 @@ import torch
 
 from headrace.services.rollout.engines.protocol import AbandonedError, GenerationError, InFlight
 from headrace.services.rollout.engines.torch.groups import Outcome
+from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.step.batch import TrainRollout, micro_batch
+from headrace.services.trainer.step.forward import score_tokens
 from headrace.wire.contracts import FinishReason
 from headrace.wire.errors import ContractError
 from tests.rollout_models import (
@@ -57,7 +60,7 @@ def test_greedy_decoding_equals_transformers_generate(kind: str, changes: dict[s
 def test_logprobs_equal_transformers_logprobs(kind: str, changes: dict[str, Any]) -> None:
     model = make_model(kind, **changes)
     (prompt,) = random_prompts(9)
-    request = make_request(prompt, 4, temperature=0.7, top_k=30, top_p=0.9, max_tokens=50)
+    request = make_request(prompt, 4, temperature=0.7, max_tokens=50)
     (completions,) = run(make_core(model), [request])
     for completion in completions:
         wanted, _ = reference_logprobs(model, prompt, completion.token_ids, temperature=0.7)
@@ -104,9 +107,45 @@ def test_the_last_rollouts_of_a_group_are_greedy_beside_sampled_ones(determinist
     assert wanted[3] not in wanted[:3]
     for found, alone, temperature in zip(mixed, (*sampled, *greedy), (1.7, 1.7, 1.7, 1.0), strict=True):
         np.testing.assert_allclose(found.logprobs, alone.logprobs, atol=1e-5)
-        np.testing.assert_allclose(
-            found.logprobs, reference_logprobs(model, prompt, found.token_ids, temperature)[0], atol=1e-4
+        if temperature == 1:
+            wanted_logprobs, _ = reference_logprobs(model, prompt, found.token_ids, temperature)
+            np.testing.assert_allclose(found.logprobs, wanted_logprobs, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"temperature": 0.7, "top_p": 0.9},
+        {"temperature": 1.3, "top_k": 5},
+        {"min_p": 0.2},
+        {"top_k": 30, "top_p": 0.8},
+        {"top_p": 0.9, "min_p": 0.05},
+        {"top_k": 500},
+    ],
+)
+def test_the_trainer_gives_a_cut_draw_the_engines_logprobs(cut: dict[str, Any]) -> None:
+    model = make_model()
+    (prompt,) = random_prompts(9)
+    request = make_request(prompt, 3, greedy_last=1, keeps_ids=True, max_tokens=40, **cut)
+    *sampled, greedy = run(make_core(model), [request])[0]
+    assert greedy.kept is None and len(sampled) == 2
+    rollouts = [
+        TrainRollout(
+            prompt_ids=np.array(prompt, np.int32),
+            completion_ids=one.token_ids,
+            behaviour_logprobs=one.logprobs,
+            current=np.ones(len(one.token_ids), np.bool_),
+            temperature=request.sampling.temperature,
+            kept=one.kept,
         )
+        for one in sampled
+    ]
+    micro = micro_batch(rollouts, torch.device("cpu"))
+    scores = score_tokens(Policy(model, forward_dtype=torch.float32), micro, chunk=7)
+    torch.testing.assert_close(scores.logprobs.detach(), micro.behaviour_logprobs, atol=1e-4, rtol=0)
+    for one in sampled:
+        assert one.kept is not None
+        one.kept.check("sampled", one.token_ids, np.ones(len(one.token_ids), np.bool_))
 
 
 def test_a_stop_token_ends_a_rollout_and_belongs_to_it() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.services.rollout.engines.torch.sampling import (
@@ -15,7 +15,7 @@ from headrace.services.rollout.engines.torch.sampling import (
     uniform,
 )
 
-ALL = RowKinds(tempered=True, truncated=True, greedy=True, forced=True)
+ALL = RowKinds(tempered=True, truncated=64, greedy=True, forced=True)
 
 
 def parameters(rows: int, vocab: int, **changes: object) -> RowSampling:
@@ -24,6 +24,8 @@ def parameters(rows: int, vocab: int, **changes: object) -> RowSampling:
         "inverse_temperature": torch.ones(rows),
         "top_k": torch.full((rows,), vocab),
         "top_p": torch.ones(rows, dtype=torch.float64),
+        "min_p": torch.zeros(rows, dtype=torch.float64),
+        "cut": torch.zeros(rows, dtype=torch.bool),
         "greedy": torch.zeros(rows, dtype=torch.bool),
         "forced_length": torch.zeros(rows, dtype=torch.int64),
         "stops": torch.full((rows, 2), -1),
@@ -61,69 +63,76 @@ def test_sampled_frequencies_match_the_softmax() -> None:
     logits = torch.tensor([2.0, 0.0, 1.0, -1.0]).repeat(20000, 1)
     temperature = 1.7
     rows = parameters(20000, 4, inverse_temperature=torch.full((20000,), 1 / temperature))
-    tokens, logprobs = sample(logits, rows, ALL, torch.zeros(20000, dtype=torch.int64))
+    tokens, logprobs, _ = sample(logits, rows, ALL, torch.zeros(20000, dtype=torch.int64))
     wanted = (logits[0] / temperature).log_softmax(-1)
     frequencies = torch.bincount(tokens, minlength=4) / 20000
     torch.testing.assert_close(frequencies, wanted.exp(), atol=0.012, rtol=0)
     torch.testing.assert_close(logprobs, wanted[tokens])
 
 
-def allowed_by_definition(probabilities: np.ndarray, top_k: int, top_p: float) -> set[int]:
-    """A slow and obvious nucleus: likeliest first, stop when the share of the top_k is reached."""
-    order = np.argsort(-probabilities, kind="stable")[:top_k]
-    mass = probabilities[order].astype(np.float64).sum()
+def allowed_by_definition(probabilities: np.ndarray, top_k: int, top_p: float, min_p: float) -> set[int]:
+    """SGLang 0.5.23's `top_k_top_p_min_p_sampling_from_probs_torch` (layers/sampler.py:785), a token at a time."""
     kept: set[int] = set()
-    share = 0.0
-    for token in order:
-        if kept and share >= top_p * mass:
-            break
-        kept.add(int(token))
-        share += float(probabilities[token])
+    before = 0.0
+    for rank, token in enumerate(np.argsort(-probabilities, kind="stable")):
+        if rank < top_k and before <= top_p and probabilities[token] >= min_p * probabilities.max():
+            kept.add(int(token))
+        before += float(probabilities[token])
     return kept
 
 
 @settings(deadline=None, max_examples=150)
 @given(
     vocab=st.integers(2, 700),
-    top_k=st.integers(0, 700),
+    top_k=st.integers(1, 700),
     top_p=st.one_of(st.just(1.0), st.floats(0.05, 0.99)),
+    min_p=st.one_of(st.just(0.0), st.floats(0, 1)),
     spread=st.floats(0.1, 4),
     seed=st.integers(0, 1000),
 )
-@example(vocab=289, top_k=257, top_p=0.5, spread=1.0, seed=0)
-def test_top_k_and_top_p_allow_exactly_the_nucleus(
-    vocab: int, top_k: int, top_p: float, spread: float, seed: int
+def test_a_cut_allows_exactly_what_sglang_does(
+    vocab: int, top_k: int, top_p: float, min_p: float, spread: float, seed: int
 ) -> None:
-    logits = torch.randn(3, vocab, generator=torch.Generator().manual_seed(seed)) * spread
+    logits = torch.randn(2, vocab, generator=torch.Generator().manual_seed(seed)) * spread
     probabilities = logits.softmax(-1)
-    ks = torch.tensor([min(top_k or vocab, vocab), vocab, 1])
-    ps = torch.tensor([top_p, 1.0, top_p], dtype=torch.float64)
-    mask = truncation_mask(probabilities, ks, ps)
-    wanted = allowed_by_definition(probabilities[0].numpy(), int(ks[0]), top_p)
+    top_k = min(top_k, vocab)
+    cut = {
+        "top_k": torch.full((2,), top_k),
+        "top_p": torch.full((2,), top_p, dtype=torch.float64),
+        "min_p": torch.full((2,), min_p, dtype=torch.float64),
+        "cut": torch.tensor([True, False]),
+    }
+    mask = truncation_mask(probabilities, parameters(2, vocab, **cut), top_k)
     found = set(mask[0].nonzero().squeeze(1).tolist())
-    # At the very edge of the share float32 sums may disagree by one token.
-    assert len(found ^ wanted) <= (1 if top_p < 1 else 0)
-    assert mask[1].all()
-    assert mask[2].sum() == 1
+    # At the very edge of a share float sums may disagree by one token.
+    assert len(found ^ allowed_by_definition(probabilities[0].numpy(), top_k, top_p, min_p)) <= 1
+    assert not mask[1].any()
 
 
-def test_a_truncated_draw_stays_in_the_nucleus_with_its_full_vocabulary_logprob() -> None:
+def test_a_cut_draw_stays_in_its_ids_with_its_logprob_among_them() -> None:
     logits = torch.randn(1, 50).repeat(5000, 1)
-    rows = parameters(5000, 50, top_k=torch.full((5000,), 7), top_p=torch.full((5000,), 0.8, dtype=torch.float64))
-    tokens, logprobs = sample(logits, rows, ALL, torch.arange(5000))
-    inside = allowed_by_definition(logits[0].softmax(-1).numpy(), 7, 0.8)
-    assert set(tokens.tolist()) == inside
-    torch.testing.assert_close(logprobs, logits[0].log_softmax(-1)[tokens])
+    rows = parameters(
+        5000,
+        50,
+        top_k=torch.full((5000,), 7),
+        top_p=torch.full((5000,), 0.8, dtype=torch.float64),
+        cut=torch.ones(5000, dtype=torch.bool),
+    )
+    tokens, logprobs, kept = sample(logits, rows, ALL, torch.arange(5000))
+    inside = sorted(allowed_by_definition(logits[0].softmax(-1).numpy(), 7, 0.8, 0.0))
+    assert kept is not None and kept[0].nonzero().squeeze(1).tolist() == inside == sorted(set(tokens.tolist()))
+    wanted = torch.full((50,), -torch.inf).index_copy_(0, torch.tensor(inside), logits[0][inside].log_softmax(-1))
+    torch.testing.assert_close(logprobs, wanted[tokens])
 
 
-def test_ties_at_the_edge_are_all_allowed() -> None:
-    mask = truncation_mask(torch.tensor([[0.4, 0.2, 0.2, 0.2]]), torch.tensor([2]), torch.ones(1, dtype=torch.float64))
-    assert mask.tolist() == [[True, True, True, True]]
+def test_of_ties_at_the_edge_the_lowest_ids_are_kept() -> None:
+    rows = parameters(1, 4, top_k=torch.tensor([2]), cut=torch.tensor([True]))
+    assert truncation_mask(torch.tensor([[0.2, 0.4, 0.2, 0.2]]), rows, 2).tolist() == [[True, True, False, False]]
 
 
 def test_greedy_rows_take_the_likeliest_token_beside_sampled_ones() -> None:
     logits = torch.tensor([[0.0, 5.0, 1.0]]).repeat(2, 1)
-    tokens, _ = sample(logits, parameters(2, 3, greedy=torch.tensor([True, False])), ALL, torch.zeros(2).long())
+    tokens, *_ = sample(logits, parameters(2, 3, greedy=torch.tensor([True, False])), ALL, torch.zeros(2).long())
     assert tokens[0] == 1
 
 
@@ -132,7 +141,7 @@ def test_a_forced_length_ends_with_the_stop_token_and_not_before(count: int) -> 
     logits = torch.zeros(1000, 3)
     logits[:, 2] = 9.0
     rows = parameters(1000, 3, forced_length=torch.full((1000,), 4), stops=torch.tensor([[2, -1]]).repeat(1000, 1))
-    tokens, logprobs = sample(logits, rows, ALL, torch.full((1000,), count))
+    tokens, logprobs, _ = sample(logits, rows, ALL, torch.full((1000,), count))
     assert (tokens == 2).all() if count == 3 else (tokens != 2).all()
     torch.testing.assert_close(logprobs, logits[0].log_softmax(-1)[tokens])
 
@@ -140,6 +149,6 @@ def test_a_forced_length_ends_with_the_stop_token_and_not_before(count: int) -> 
 def test_skipping_unused_sampling_kinds_changes_nothing() -> None:
     logits = torch.randn(64, 30)
     rows = parameters(64, 30)
-    none = RowKinds(tempered=False, truncated=False, greedy=False, forced=False)
+    none = RowKinds(tempered=False, truncated=0, greedy=False, forced=False)
     first, second = (sample(logits, rows, kinds, torch.arange(64)) for kinds in (none, ALL))
     assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])

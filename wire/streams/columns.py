@@ -1,0 +1,101 @@
+"""Files with the ids that the tokens of a group were drawn from: too large for its entry, which names the file.
+
+The service that puts a rollout group on the stream writes its file before, durably. Whoever needs the ids reads it by
+the name in the group. The trainer removes it once no replay of its journal can need it.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from headrace.wire.contracts import ColumnFile, Header, Rollout, RolloutGroup, ScoredGroup
+from headrace.wire.contracts.codec import ID_LISTS
+from headrace.wire.errors import ContractError, DataError
+from headrace.wire.host.regular_file import read_regular
+from headrace.wire.rundir import atomic
+from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.v1 import message_pb2 as pb
+
+
+class LostColumnError(DataError):
+    """A file with the ids of a group is gone, or is damaged and journaled: no token is trained without its ids."""
+
+    final = True
+
+
+def write_kept(folder: Path, header: Header, rollouts: Sequence[Rollout]) -> ColumnFile:
+    """Writes what the tokens of a group's rollouts were drawn from; durable on return. Raises OSError, DiskError."""
+    lists = [pb.IdLists() if rollout.kept is None else ID_LISTS.to_pb(rollout.kept) for rollout in rollouts]
+    data = pb.GroupColumn(group_id=header.group_id, rollouts=lists).SerializeToString()
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"{header.group_index:09d}-{header.attempt}-{digest[:16]}.ids"
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_bytes(folder / name, data, durable=True)
+    return ColumnFile(name=name, bytes=len(data), sha256=digest)
+
+
+def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
+    """The group with the ids of its trained rollouts; as it is if its sampling keeps none.
+
+    Raises LostColumnError if there is no file, ContractError (`bad_checksum`) for a damaged one or one of other tokens.
+    Both name group, rollout and file.
+    """
+    group = scored.group
+    if group.kept is None:
+        return scored
+    path = _folder(run_dir, group) / group.kept.name
+    name = group.rollouts[0].rollout_id.rpartition("/")[0]
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise LostColumnError(
+            f"{path}: the ids that the tokens of group {name} were drawn from cannot be read ({error.strerror}): all "
+            "services must see one run directory; restore the file, or begin a new run"
+        ) from error
+    if len(data) != group.kept.bytes or hashlib.sha256(data).hexdigest() != group.kept.sha256:
+        raise ContractError("bad_checksum", f"{path}: not the file that was written for group {name}")
+    try:
+        lists = map(ID_LISTS.from_pb, pb.GroupColumn.FromString(data).rollouts)
+        rollouts = tuple(
+            replace(rollout, kept=own) if len(rollout.token_ids) and index < group.prompt.trained else rollout
+            for index, (rollout, own) in enumerate(zip(group.rollouts, lists, strict=True))
+        )
+    except (DecodeError, ValueError) as error:
+        raise ContractError("bad_checksum", f"{path} of group {name}: {error}") from error
+    return replace(scored, group=replace(group, rollouts=rollouts))
+
+
+def remove_kept(run_dir: Path, is_over: Callable[[int], bool]) -> int:
+    """Removes the files of all groups whose index `is_over`, and what killed writers left of them; returns how many."""
+    gone = [path for index, path in _files(run_dir) if is_over(index)]
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return len(gone)
+
+
+def link_kept(run_dir: Path, target: Path, groups: Collection[int], link: Callable[[Path, Path], None]) -> None:
+    """Links the files of some groups into another folder of the same layout.
+
+    Before their batches: a live run removes a batch first, so that what is held of a batch is whole. Raises OSError.
+    """
+    for index, path in _files(run_dir):
+        if index in groups:
+            place = target / path.relative_to(run_dir)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            link(path, place)
+
+
+def _files(run_dir: Path) -> list[tuple[int, Path]]:
+    """Files with ids, and what killed writers left of them, each with its group's index."""
+    run = RunPaths(run_dir)
+    paths = [path for folder in (run.kept_ids, run.played_ids) for path in folder.glob("*[0-9]-*.ids*")]
+    named = [(path.name.removeprefix(atomic.ASIDE).partition("-")[0], path) for path in paths]
+    return [(int(index), path) for index, path in named if index.isdecimal()]
+
+
+def _folder(run_dir: Path, group: RolloutGroup) -> Path:
+    run = RunPaths(run_dir)
+    return run.kept_ids if group.prompt.environment is None else run.played_ids
