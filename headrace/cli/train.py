@@ -13,6 +13,7 @@ from headrace.cli.common import AcceptChangedCode, Json, RunDir, reported_errors
 from headrace.cli.dry_run import end_dry_run
 from headrace.config.resolve import Resolved, resolve, settle
 from headrace.config.run_dir import check_resumable
+from headrace.config.unused import unused
 from headrace.data.prepare import PreparedData
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.wants import Wants
@@ -118,6 +119,9 @@ def start(
     if resolved.config.run.stage == "rl":
         prepare = partial(prepare_run, accept_changed_code=accept_changed_code, forks=forks)
     environment = inherited()
+    # A run directory's config has every key, given or not.
+    for line in [] if resume else unused(resolved):
+        output.say(line)
     prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run, lock=lock)
     output.say(in_words(prepared.data))
     if dry_run:
