@@ -16,6 +16,7 @@ class RunFile(RunTables):
         reason = (
             critic_problem(self.algorithm, self.critic)
             or _adapter_problem(self)
+            or _trust_region_problem(self)
             or _sampling_problem(self)
             or turns_problem(self)
             or reward_problem(self)
@@ -120,6 +121,17 @@ def _adapter_problem(config: RunFile) -> str | None:
         return (
             "algorithm.reference_reset_every needs all weights trained: with model.lora.rank above 0 the reference is "
             "the model without its adapters, which never changes"
+        )
+    return None
+
+
+def _trust_region_problem(config: RunFile) -> str | None:
+    table = config.trainer
+    if config.run.stage != "rl" or config.algorithm.policy_loss != "trpo":
+        return None
+    if table.backend not in ("auto", "single") or table.ranks * table.nodes > 1 or table.compile is True:
+        return (
+            "algorithm.policy_loss = 'trpo' needs trainer.ranks = 1, backend 'auto' or 'single' and no trainer.compile"
         )
     return None
 

@@ -67,6 +67,10 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "clip_fraction": Metric(POLICY, "share", "Share of tokens whose gradient was clipped away.", ""),
         "kept_share": Metric(POLICY, "share", "Share of the rollouts that remain in the loss after masking.", ""),
         "correction_weight": Metric(POLICY, "", "Mean weight of the correction."),
+        "trust_kl": Metric(
+            POLICY, "nats", "TRPO: the KL of the old policy to the new one, a token; 0: no step was taken."
+        ),
+        "trust_line_steps": Metric(POLICY, "", "TRPO: how many steps the line search tried, each half of the last."),
         "rejected_share": Metric(POLICY, "share", "Share of the tokens that the correction leaves out."),
         "positive_nll_loss": Metric(POLICY, "", "Loss of the likelihood of rewarded rollouts."),
         "skipped": Metric(POLICY, "", "1 if the step changed no weights."),

@@ -145,8 +145,21 @@ class ProbabilityBounds(PartOptions):
     """For `dppo` and `ipo_mask`: weight of the squared log-ratio."""
 
 
+class TrustRegion(PartOptions):
+    """The trust region of TRPO."""
+
+    trust_kl: float = Field(0.01, gt=0)
+    """For `trpo`: the largest KL of the old policy to the new one, nats a token."""
+    trust_cg_steps: int = Field(10, ge=1)
+    """For `trpo`: steps of conjugate gradients, each a pass and a gradient of a gradient."""
+    trust_damping: float = Field(0.1, ge=0)
+    """For `trpo`: added to the diagonal of the KL's Hessian."""
+    trust_line_steps: int = Field(10, ge=1)
+    """For `trpo`: how often a step is tried, each half of the one before."""
+
+
 class EveryOption(
-    ProbabilityBounds, SoftGate, KlPenalty, PpoClip, KSteps, GaeOptions, PreferenceStrength, Normalization
+    TrustRegion, ProbabilityBounds, SoftGate, KlPenalty, PpoClip, KSteps, GaeOptions, PreferenceStrength, Normalization
 ):
     """The options of all parts: keys of `[algorithm]`. A part reads its own as attributes."""
 
@@ -222,6 +235,7 @@ POLICY_LOSSES = {
         Part("policy_gradient", PartOptions, "losses.policy:policy_gradient"),
         Part("ppo_clip", PpoClip, "losses.policy:ppo_clip"),
         Part("ppo_kl", KlPenalty, "losses.policy:ppo_kl"),
+        Part("trpo", TrustRegion, "losses.policy:trpo"),
         Part("sapo", SoftGate, "losses.token:sapo"),
         Part("cispo", ClipRange, "losses.token:cispo"),
         Part("dppo", ProbabilityBounds, "losses.token:dppo"),

@@ -110,7 +110,33 @@ def _old_logprobs(table: AlgorithmKeys) -> str | None:
     return None
 
 
-CHECKS = (_own, _correction, _sequence_clip, _reference, _kl, _adaptive, _of_critic, _ptx, _online_dpo, _old_logprobs)
+def _trust_region(table: AlgorithmKeys) -> str | None:
+    if table.policy_loss != "trpo":
+        return None
+    needs = {
+        "epochs = 1 and minibatches = 1: the region is that of one step": table.epochs * table.minibatches == 1,
+        "kl_in = 'reward' or kl_coef = 0": table.kl_coef == 0 or table.kl_in == "reward",
+        "entropy_coef, positive_nll_coef and ptx_coef of 0": not (
+            table.entropy_coef or table.positive_nll_coef or table.ptx_coef
+        ),
+    }
+    lacks = [what for what, holds in needs.items() if not holds]
+    return f"policy_loss = 'trpo' needs {lacks[0]}" if lacks else None
+
+
+CHECKS = (
+    _trust_region,
+    _own,
+    _correction,
+    _sequence_clip,
+    _reference,
+    _kl,
+    _adaptive,
+    _of_critic,
+    _ptx,
+    _online_dpo,
+    _old_logprobs,
+)
 """Run in this order; the first reason found is reported."""
 
 

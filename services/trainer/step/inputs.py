@@ -57,6 +57,8 @@ class StepConfig:
         if table.anchor != "proximal":
             return False
         early = Need.OLD_LOGPROBS in table.estimator.needs or (table.kl_in == "reward" and table.kl_coef > 0)
+        # The ratio of its line search is to the weights before the step.
+        early = early or table.policy_loss == "trpo"
         return self.updates > 1 or early
 
 

@@ -17,6 +17,7 @@ from headrace.services.trainer.step.experience import Experience, gather_experie
 from headrace.services.trainer.step.inputs import Rates, StepConfig, StepContext, StepModels
 from headrace.services.trainer.step.policy_update import policy_gradient
 from headrace.services.trainer.step.reductions import Sums
+from headrace.services.trainer.step.trust_region import trust_region_step
 from headrace.services.trainer.step.value_update import critic_gradient
 from headrace.services.trainer.timing.phases import Timed, untimed
 from headrace.wire.errors import HeadraceError
@@ -78,7 +79,7 @@ def train_step(
             with phases("policy_update"):
                 if policy_gradient(context, experience, rows, first=not norms):
                     with phases("optimizer"):
-                        norm = models.policy.apply(learning_rate=rates.policy, grad_clip=config.grad_clip)
+                        norm = _apply(context, experience, rows)
             norms.append(norm)
     if models.critic is not None:
         for rows in _updates(batch, config.critic.epochs, config.table.minibatches, draw):
@@ -102,6 +103,13 @@ def train_step(
         kept_counts=tuple(None if one.kept is None else one.kept.counts for one in batch.rollouts),
         shaping={name: tuple(added.tolist()) for name, added in experience.shaping.items()},
     )
+
+
+def _apply(context: StepContext, experience: Experience, rows: Sequence[int]) -> float:
+    """Moves the policy's weights by the gradient; returns its norm."""
+    if context.config.table.policy_loss == "trpo":
+        return trust_region_step(context, experience, rows)
+    return context.models.policy.apply(learning_rate=context.rates.policy, grad_clip=context.config.grad_clip)
 
 
 def _given_up(models: StepModels) -> StepInterruptedError:

@@ -11,7 +11,7 @@ from jaxtyping import Float, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.algorithm import PolicyLoss, PolicyTokens
-from headrace.services.trainer.algorithms.parts import KlPenalty, PartOptions, PpoClip
+from headrace.services.trainer.algorithms.parts import KlPenalty, PartOptions, PpoClip, TrustRegion
 
 LOG_RATIO_LIMIT = 20.0
 """exp(20) is still finite after it is multiplied by any advantage."""
@@ -72,3 +72,11 @@ def ppo_kl(tokens: PolicyTokens, options: KlPenalty) -> PolicyLoss:
     log_ratio = log_ratios(tokens.logprobs, tokens.old)
     sampled = -log_ratio.exp() * tokens.advantages.detach()
     return loss_of(tokens, sampled + options.penalty_coef * (log_ratio.expm1() - log_ratio))
+
+
+def trpo(tokens: PolicyTokens, _options: TrustRegion) -> PolicyLoss:
+    """`-r A`, its step cut to a trust region in place of an optimizer's
+
+    The surrogate of TRPO (arXiv 1502.05477); the bound is kept by `headrace.services.trainer.step.trust_region`.
+    """
+    return loss_of(tokens, -log_ratios(tokens.logprobs, tokens.old).exp() * tokens.advantages.detach())
