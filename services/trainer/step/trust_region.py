@@ -118,7 +118,8 @@ class _Region:
             fixed = logprobs.detach()
             kl = (micro.weights * (fixed.exp() * (fixed - logprobs)).sum(-1)).sum()
             slopes = torch.autograd.grad(kl, self._weights, create_graph=True, materialize_grads=True)
-            along = sum((slope * part).sum() for slope, part in zip(slopes, self._split(vector), strict=True))
+            pairs = zip(slopes, self._split(vector), strict=True)
+            along = torch.stack([(slope * part).sum() for slope, part in pairs]).sum()
             total = total + _flat(torch.autograd.grad(along, self._weights, materialize_grads=True))
         return total
 
