@@ -11,8 +11,9 @@ from headrace.services.trainer.config.discriminator import reference_texts
 from headrace.wire.config.nearest import unknown
 
 _DISCRIMINATOR = "discriminator"
-_MODELS = (_DISCRIMINATOR, "reward_model")
-"""Scorers that read the policy's tokens with a model of their own."""
+_TEACHER = "teacher"
+_MODELS = (_DISCRIMINATOR, "reward_model", _TEACHER)
+"""Scorers that read the policy's tokens with a model of their own, unless an endpoint has it."""
 _SHOWN = 5
 
 
@@ -40,12 +41,18 @@ def reward_problem(config: RunTables) -> str | None:
             f"advantage = 'gdpo' sums components by their weights, which combination = {min(kinds)!r} does not: set "
             "combination = 'weighted_sum', or advantage = 'group'"
         )
-    return _discriminator(config)
+    return _discriminator(config) or _teachers(config)
 
 
 def has_models(config: RunTables) -> bool:
     """Whether any scorer is a model, so that `rows_problem` must be checked."""
-    return any(leaf.name in _MODELS for leaf in all_leaves(config))
+    return any(_has_model(leaf) for leaf in all_leaves(config))
+
+
+def teachers(config: RunTables) -> dict[str, Path]:
+    """Component -> folder of the teachers that run in the reward service."""
+    found = [leaf for leaf in all_leaves(config) if leaf.name == _TEACHER and _has_model(leaf)]
+    return {leaf.component: _folder(config, leaf) for leaf in found}
 
 
 def rows_problem(
@@ -60,7 +67,7 @@ def rows_problem(
     without: dict[str, None] = {}
     for row in rows:
         for leaf in _leaves(_scorers_of(config, row)):
-            if leaf.name not in _MODELS:
+            if not _has_model(leaf):
                 continue
             folder = _folder(config, leaf)
             if folder not in longest or row.tokens > longest[folder][0].tokens:
@@ -114,6 +121,23 @@ def _folder(config: RunTables, leaf: ScorerTable) -> Path:
     if not _is_of_run(leaf):
         return Path(str(leaf.options.get("path", "")))
     return config.discriminator.path if config.discriminator.path.parts else config.model.path
+
+
+def _has_model(leaf: ScorerTable) -> bool:
+    return leaf.name in _MODELS and "url" not in leaf.options
+
+
+def _teachers(config: RunTables) -> str | None:
+    sets = [(f"eval.{one.name}{one.name and '.'}temperature", one.temperature) for one in config.eval if not one.greedy]
+    for leaf in all_leaves(config):
+        for place, temperature in [("rollout.sampling.temperature", config.rollout.sampling.temperature), *sets]:
+            if leaf.name == _TEACHER and "url" in leaf.options and temperature != 1:
+                return (
+                    f"{place} = {temperature:g}: the endpoint of the scorer {leaf.component!r} has logprobs of "
+                    "temperature 1 alone, so that their difference to the policy's would not be a KL; set it to 1, or "
+                    "let the reward service run the teacher (options.path)"
+                )
+    return None
 
 
 def _is_of_run(leaf: ScorerTable) -> bool:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.config.reward_checks import PreparedRow, rows_problem
+from headrace.config.reward_checks import PreparedRow, rows_problem, teachers
 from headrace.config.schema import RunFile
+from headrace.data.check_teachers import check_teacher
 from headrace.model.model_check import scoring_context
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import prompts
@@ -13,10 +14,12 @@ from headrace.wire.rundir.layout import RunPaths
 
 
 def check_rows(config: RunFile, run_dir: Path) -> None:
-    """Checks the prompts in `run_dir`. Raises DataError with the problem and its fix."""
+    """Checks the prompts in `run_dir`. Raises DataError or ConfigError with the problem and its fix."""
     wrong = rows_problem(config, _rows(run_dir), scoring_context)
     if wrong is not None:
         raise DataError(wrong)
+    for component, folder in teachers(config).items():
+        check_teacher(component, folder, config.model.path, RunPaths(run_dir).prompts)
 
 
 def _rows(run_dir: Path) -> Iterator[PreparedRow]:

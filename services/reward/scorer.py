@@ -36,6 +36,10 @@ class ScorerDownError(TransientError):
     """The scorer cannot score any sample now: its circuit opens at once."""
 
 
+class ScorerUnfitError(ConfigError):
+    """The scorer does not belong to the policy, which showed only with a sample: the run is to stop."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One completion. Axes: prompt, completion = tokens."""
@@ -54,6 +58,10 @@ class Sample:
     """int32 [completion]"""
     loss_mask: NDArray[np.bool_] | None = None
     """bool [completion]: True = sampled by the policy. None = all are."""
+    logprobs: NDArray[np.float32] | None = None
+    """float32 [completion], nats: the policy's when it sampled, 0 where masked; None where only text came."""
+    temperature: float = 1.0
+    """Of these logprobs."""
     truncated: bool = False
     """A limit of tokens or turns cut it off."""
     episode: Episode | None = None
@@ -93,6 +101,23 @@ class Sample:
             segment = next(one for one in reversed(self.episode.segments) if one.start < end)
             context, start, ids = segment.context_ids, segment.start, None if ids is None else ids[:end]
         return None if context is None or ids is None else np.concatenate([context, ids[start:]]).astype(np.int32)
+
+    @property
+    def segments(self) -> list[tuple[NDArray[np.int32], int]]:
+        """All that the policy read and sampled: int32 [context + part of the completion] and the context's length.
+
+        The parts make up the completion, in order. Empty where only text came.
+        """
+        ids = self.completion_ids
+        if self.episode is not None:
+            found = [(one.start, one.context_ids) for one in self.episode.segments]
+        else:
+            found = [] if self.prompt_ids is None else [(0, self.prompt_ids)]
+        if ids is None or not found:
+            return []
+        ends = [*(start for start, _ in found[1:]), len(ids)]
+        pairs = zip(found, ends, strict=True)
+        return [(np.concatenate([context, ids[start:end]]), len(context)) for (start, context), end in pairs]
 
     def _end(self, episode: Episode) -> int:
         """The place after the last token of the conversation: an agent's last segment may be one beside it."""

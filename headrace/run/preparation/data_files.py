@@ -18,6 +18,8 @@ from headrace.wire.rundir.model_files import as_json
 
 _WHAT = "preparing the data"
 _PREPARE_TIMEOUT_S = 3600.0
+QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
+"""The second: that there is no torch, which `headrace.data` leaves out."""
 
 
 def prepare_files(
@@ -54,8 +56,6 @@ def prepare_files(
 
 
 def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkServer | None) -> str:
-    # The second: that there is no torch, which this process leaves out.
-    quiet = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
     with tempfile.NamedTemporaryFile(prefix="headrace-") as progress:
         file = Path(progress.name)
         argv = python("headrace.data", "--config", str(toml), "--out", str(stage), "--progress", str(file))
@@ -63,7 +63,7 @@ def _run_preparation(toml: Path, stage: Path, env: dict[str, str], forks: ForkSe
             out = run_once(
                 _WHAT,
                 argv,
-                env=env | quiet,
+                env=env | QUIET,
                 log=None,
                 timeout_s=_PREPARE_TIMEOUT_S,
                 fork_server=forks,

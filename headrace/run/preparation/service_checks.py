@@ -9,6 +9,7 @@ from headrace.config.reward_checks import all_leaves, has_models
 from headrace.config.schema import RunFile
 from headrace.data.__main__ import BAD_INPUT
 from headrace.run.own_code import StagedCode
+from headrace.run.preparation.data_files import QUIET
 from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.once import ChildFailedError, python, run_once
 from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
@@ -30,7 +31,7 @@ def check_rows(config: RunFile, run_dir: Path, env: dict[str, str], forks: ForkS
         return
     argv = python("headrace.data", "--check", "--config", str(RunPaths(run_dir).run_toml), "--out", str(run_dir))
     try:
-        _check("checking the rows", argv, env, forks)
+        _check("checking the rows", argv, env | QUIET, forks)
     except ChildFailedError as error:
         raise DataError(error.message if error.status == BAD_INPUT else str(error)) from None
 

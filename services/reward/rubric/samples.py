@@ -25,6 +25,8 @@ def _sample(prompt: PromptGroup, rollout: Rollout, name: str) -> Sample:
         prompt_ids=segments[0].context_ids if len(segments) == 1 else None,
         completion_ids=rollout.token_ids,
         loss_mask=rollout.loss_mask,
+        logprobs=rollout.logprobs,
+        temperature=prompt.sampling.temperature,
         truncated=rollout.finish_reason.is_limit,
         episode=episode,
         task=prompt.task,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headrace.services.reward import metrics
 from headrace.services.reward.rubric.circuit import Circuit, CircuitOpenError, Failure, ScorerBrokenError, State
 from headrace.services.reward.rubric.refusal import refusal
-from headrace.services.reward.scorer import Reads, Sample, Scorer, ScorerDownError, Verdict
+from headrace.services.reward.scorer import Reads, Sample, Scorer, ScorerDownError, ScorerUnfitError, Verdict
 from headrace.services.reward.scorers.rules.functions import said
 from headrace.wire import tracing
 from headrace.wire.process.users_code import FIRST_GROUPS, FirstFailures, shown
@@ -101,6 +101,8 @@ class ScorerSlot:
             return self._judged(samples, found)
         except ScorerDownError as error:
             return (Verdict.failure(str(error)),) * len(samples), Failure.DOWN
+        except ScorerUnfitError as error:
+            raise ScorerBrokenError(f"the scorer {self.name}: {error}") from error
         except Exception as error:  # A scorer may be the user's code: it may raise anything, and that is reported.
             log.warning("scorer_failed", scorer=self.name, group=samples[0].group, error=said(error))
             return (Verdict.failure(said(error)),) * len(samples), Failure.FAILED

@@ -25,6 +25,7 @@ BUILT_IN: dict[str, str] = {
     "code": "headrace.services.reward.scorers.code.scorer:build",
     "reward_model": "headrace.services.reward.scorers.models.reward_model:RewardModel",
     "reward_endpoint": "headrace.services.reward.scorers.models.reward_endpoint:RewardEndpoint",
+    "teacher": "headrace.services.reward.scorers.models.teacher:build",
     "judge": "headrace.services.reward.judge.single:Judge",
     "pairwise_judge": "headrace.services.reward.judge.pairwise:PairwiseJudge",
     "discriminator": "headrace.services.reward.scorers.models.discriminator:DiscriminatorScorer",

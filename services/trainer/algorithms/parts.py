@@ -56,8 +56,8 @@ class PreferenceStrength(PartOptions):
 class Discount(PartOptions):
     """The discount of rewards."""
 
-    gamma: float = Field(1.0, gt=0, le=1)
-    """Discount factor for each token."""
+    gamma: float = Field(1.0, ge=0, le=1)
+    """Discount factor for each token; 0 = a token has its own reward alone."""
 
 
 class Bootstrap(Discount):

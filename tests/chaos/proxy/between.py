@@ -61,6 +61,8 @@ class Between(Apart):
         scorers = [
             {"name": "length", "options": {"target": 3}},
             {"name": "reward_endpoint", "options": asked},
+            # Of weight 0 it changes no bit; where it abstains, so does the whole.
+            {"name": "teacher", "weight": 0.0, "options": asked | {"compare": False}},
         ]
         self.prepare_for(
             f"redis://127.0.0.1:{self.proxies[BROKER].port}/0",

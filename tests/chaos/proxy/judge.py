@@ -1,10 +1,11 @@
-"""A reward model behind HTTP, whose answers take their time until `hurry`."""
+"""A reward model and a teacher behind HTTP, whose answers take their time until `hurry`."""
 
 import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 def score(ids: Sequence[int]) -> float:
@@ -12,8 +13,13 @@ def score(ids: Sequence[int]) -> float:
     return sum(place * one for place, one in enumerate(ids, 1)) % 7 / 10
 
 
+def logprob(token: int) -> float:
+    """The teacher's, of a token wherever it stands."""
+    return -1 - token % 5
+
+
 class Judge:
-    """Answers `POST /classify` as `reward_endpoint` asks it, in threads of this process."""
+    """Answers `/classify` as `reward_endpoint` asks it, and `/generate` as `teacher`, in threads of this process."""
 
     def __init__(self, score: Callable[[Sequence[int]], float]) -> None:
         """`score`: of the tokens of one sample."""
@@ -21,13 +27,20 @@ class Judge:
         """Before each answer, until `hurry`."""
         judge = self
 
+        def scored(body: Any) -> Any:
+            return [{"embedding": [score(ids)]} for ids in body["input_ids"]]
+
+        def told(body: Any) -> Any:
+            entries = [[logprob(token), token, None] for token in body["input_ids"]]
+            return {"meta_info": {"input_token_logprobs": entries, "input_top_logprobs": [[one] for one in entries]}}
+
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 time.sleep(judge.pause_s)
-                answer = json.dumps([{"embedding": [score(ids)]} for ids in body["input_ids"]]).encode()
+                answer = json.dumps(told(body) if self.path == "/generate" else scored(body)).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(answer)))

@@ -1,17 +1,31 @@
 """Whatever a network does between the services, the run ends in the bits of one that it left alone."""
 
+import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from headrace.wire.rundir.layout import RunPaths
 from tests.chaos.proxy.between import BROKER, JUDGE, ORCHESTRATOR, Between
-from tests.chaos.proxy.faults import BlackHole, Cut, Hold
+from tests.chaos.proxy.faults import BlackHole, Cut, Hold, Refuse
+from tests.chaos.proxy.judge import logprob
 from tests.e2e.undisturbed import STEPS as WHOLE_STEPS
 from tests.e2e.undisturbed import undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 SECONDS = 6.0
 """Beyond a replica's lease (4 s), the broker's (3 s), a command's answer (5 s) and a try of the judge's (2 s)."""
+
+
+def assert_told(run: Between) -> None:
+    """Every rollout has what the teacher says of its tokens, and nothing in its place."""
+    files = sorted(RunPaths(run.run.run_dir).rollouts.glob("*.parquet"))
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    assert len(rows) == WHOLE_STEPS * 16
+    for row in rows:
+        gaps = [own - logprob(token) for own, token in zip(row["logprobs"], row["token_ids"], strict=True)]
+        assert json.loads(row["components"])["teacher.kl"] == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
 
 
 def test_a_fault_at_each_border_in_one_run_costs_no_bit(
@@ -22,8 +36,10 @@ def test_a_fault_at_each_border_in_one_run_costs_no_bit(
     try:
         run.start()
         run.strike(JUDGE, BlackHole(), 3.0)
+        run.strike(JUDGE, Refuse(), 3.0)  # As if it were killed, and started again.
         run.strike(ORCHESTRATOR, Hold(), SECONDS)
         run.strike(BROKER, Cut(1, 6000), 3.0)
         assert run.finish() == undisturbed(tmp_path_factory).verdict["weights_sha256"]
+        assert_told(run)
     finally:
         run.close()

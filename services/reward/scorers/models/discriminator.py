@@ -17,7 +17,8 @@ from typing import Literal
 from pydantic import Field
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, ScorerDownError, Verdict
-from headrace.services.reward.scorers.models.classifier import DIGEST_LENGTH, Classifier, import_libraries
+from headrace.services.reward.scorers.models.classifier import Classifier
+from headrace.services.reward.scorers.models.loaded_model import DIGEST_LENGTH, import_libraries
 from headrace.services.reward.scorers.models.reward_model import RANGE, ModelOptions, ModelSequences
 from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.process.lifecycle import wait_for

@@ -5,9 +5,10 @@ pass that hangs: it fails its own callers, and the scorer is down for the others
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +19,19 @@ from headrace.wire.errors import WaitTimeoutError
 TokenIds = NDArray[np.int32]
 _WORTH_TOKENS = 2048
 _SHORTEST_SHARE = 0.75
-Forward = Callable[[Sequence[TokenIds]], list[float]]
-"""One number a sequence, in order. Called on a thread, never twice at a time."""
+RowT = TypeVar("RowT", bound=Sized)
+"""A sequence; its length is in tokens."""
+ValueT = TypeVar("ValueT")
+"""What a pass finds of a sequence."""
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
-    rows: Sequence[TokenIds]
-    answer: asyncio.Future[list[float]]
-    found: dict[int, float] = field(default_factory=dict)
+class _Request(Generic[RowT, ValueT]):
+    rows: Sequence[RowT]
+    answer: asyncio.Future[list[ValueT]]
+    found: dict[int, ValueT] = field(default_factory=dict)
 
-    def take(self, row: int, value: float) -> None:
+    def take(self, row: int, value: ValueT) -> None:
         self.found[row] = value
         if len(self.found) == len(self.rows) and not self.answer.done():
             self.answer.set_result([self.found[number] for number in range(len(self.rows))])
@@ -38,27 +41,37 @@ class _Request:
             self.answer.set_exception(error)
 
 
-class Passes:
+class Passes(Generic[RowT, ValueT]):
     """Runs the forward passes of one model."""
 
-    def __init__(self, forward: Forward, *, max_tokens: int, deadline_s: float, what: str, joined: bool = True) -> None:
-        """`max_tokens` of one pass, padding included; `deadline_s` bounds a pass; `what` names the model.
+    def __init__(
+        self,
+        forward: Callable[[Sequence[RowT]], list[ValueT]],
+        *,
+        max_tokens: int,
+        deadline_s: float,
+        what: str,
+        joined: bool = True,
+    ) -> None:
+        """`forward` gives one value a sequence, in order. It is called on a thread, never twice at a time.
+
+        `max_tokens` of one pass, padding included; `deadline_s` bounds a pass; `what` names the model.
 
         Unless `joined`, a caller's sequences share no pass with others: its numbers are then the same bits whatever
         else is scored.
         """
         self._forward, self._max_tokens, self._deadline_s, self._what = forward, max_tokens, deadline_s, what
         self._joined = joined
-        self._waiting: list[_Request] = []
-        self._turn: list[_Request] = []
+        self._waiting: list[_Request[RowT, ValueT]] = []
+        self._turn: list[_Request[RowT, ValueT]] = []
         """Requests whose passes are under way."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forward-pass")
         """Always the same one: on a GPU each thread that multiplies has a workspace of cuBLAS."""
         self._worker: asyncio.Task[None] | None = None
-        self._stuck: asyncio.Future[list[float]] | None = None
+        self._stuck: asyncio.Future[list[ValueT]] | None = None
 
-    async def run(self, rows: Sequence[TokenIds]) -> list[float]:
-        """One number a sequence, in order.
+    async def run(self, rows: Sequence[RowT]) -> list[ValueT]:
+        """One value a sequence, in order.
 
         Raises WaitTimeoutError if a pass with one of them takes too long, ScorerDownError if they wait behind such a
         pass, and what the forward pass raises.
@@ -89,7 +102,7 @@ class Passes:
             for part in _parts(self._turn, self._max_tokens):
                 await self._pass(part)
 
-    async def _pass(self, part: Sequence[tuple[_Request, int]]) -> None:
+    async def _pass(self, part: Sequence[tuple[_Request[RowT, ValueT], int]]) -> None:
         part = [(request, row) for request, row in part if not request.answer.done()]
         if not part:
             return
@@ -108,7 +121,7 @@ class Passes:
         for value, (request, row) in zip(values, part, strict=True):
             request.take(row, value)
 
-    def _hung(self, thread: "asyncio.Future[list[float]]", part: Sequence[tuple[_Request, int]]) -> None:
+    def _hung(self, thread: "asyncio.Future[list[ValueT]]", part: Sequence[tuple[_Request[RowT, ValueT], int]]) -> None:
         self._stuck = thread
         # Its result is dropped; an error of it must not be reported as never retrieved.
         thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -127,14 +140,16 @@ class Passes:
         self._stuck = None
 
 
-def _parts(requests: Sequence[_Request], max_tokens: int) -> list[list[tuple[_Request, int]]]:
+def _parts(
+    requests: Sequence[_Request[RowT, ValueT]], max_tokens: int
+) -> list[list[tuple[_Request[RowT, ValueT], int]]]:
     """The rows of each pass: longest first, rows times the longest within `max_tokens` (a longer one is alone).
 
     A pass that is worth its fixed cost takes no row much shorter than its longest: that would be work on padding.
     """
     rows = [(request, row) for request in requests for row in range(len(request.rows))]
     rows.sort(key=lambda one: -len(one[0].rows[one[1]]))
-    parts: list[list[tuple[_Request, int]]] = []
+    parts: list[list[tuple[_Request[RowT, ValueT], int]]] = []
     longest = 0
     for request, row in rows:
         length, taken = len(request.rows[row]), len(parts[-1]) * longest if parts else 0

@@ -12,7 +12,8 @@ from pathlib import Path
 from pydantic import Field
 
 from headrace.services.reward.scorer import Context, Sample, Scorer, Verdict
-from headrace.services.reward.scorers.models.classifier import Classifier, Dtype, folder_digest, read_facts
+from headrace.services.reward.scorers.models.classifier import ONE_LABEL, Classifier
+from headrace.services.reward.scorers.models.loaded_model import Dtype, folder_digest, read_facts
 from headrace.services.reward.scorers.models.passes import Passes, TokenIds
 from headrace.services.reward.scorers.models.sequences import TemplateChoice, TextTokenizer, UnrenderedError
 from headrace.wire.config.settings import Table
@@ -29,8 +30,8 @@ class Normalize(Table):
     std: float = Field(1.0, gt=0)
 
 
-class ModelOptions(Table):
-    """Options of every scorer that is a model."""
+class PassOptions(Table):
+    """Options of every scorer that is a model in this service."""
 
     device: str = "cpu"
     """torch device: `cpu`, `cuda:0`."""
@@ -41,6 +42,11 @@ class ModelOptions(Table):
     join: bool = True
     """Groups that come at the same time share forward passes. Off: a group's scores are the same bits whatever else is
     scored."""
+
+
+class ModelOptions(PassOptions):
+    """Options of every scorer that gives a sequence one number."""
+
     chat_template: TemplateChoice = "auto"
     """For samples of text (file, HTTP): `auto` takes the folder's template if it has one. Without one a conversation of
     several messages abstains."""
@@ -113,7 +119,7 @@ class RewardModel(Scorer):
         """Looks at the folder; raises ConfigError if it holds no reward model."""
         self._options, self._context = options, context
         self._sequences: ModelSequences | None = None
-        read_facts(options.path, context.component)
+        read_facts(options.path, context.component, ONE_LABEL)
 
     async def load(self) -> None:
         """Loads the weights. Raises ConfigError for a folder or device that does not work."""

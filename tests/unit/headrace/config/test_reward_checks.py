@@ -86,3 +86,14 @@ def test_a_rollout_can_never_be_too_long_for_a_reward_model() -> None:
     members = {"name": "ensemble", "combination": "mean", "members": [NUMERIC, RM]}
     assert has_models(sampled(members)) and "'rm'" in problem(sampled(members), row(41))
     assert "'rm'" in problem(sampled(RM), row(41, is_trained=False))
+
+
+def test_a_teacher_behind_an_endpoint_scores_at_temperature_one_alone() -> None:
+    teacher = {"name": "teacher", "options": {"url": "http://t:30000"}}
+    own = {"name": "teacher", "options": {"path": "/models/t"}}
+    cold = {"rollout": {"sampling": {"temperature": 0.7, "max_tokens": 60}}}
+    assert "rollout.sampling.temperature = 0.7: the endpoint of the scorer 'teacher'" in message(teacher, **cold)
+    evals = {"eval": [{"name": "hard", "split": "test", "greedy": False, "temperature": 0.6}]}
+    assert "eval.hard.temperature = 0.6" in message(teacher, **evals)
+    assert not has_models(config(teacher, eval={"temperature": 0.6}))
+    assert "'teacher' reads at most 100 tokens" in problem(config(own, **cold), row(41))

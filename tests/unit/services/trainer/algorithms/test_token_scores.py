@@ -50,6 +50,15 @@ def by_rollout(found):
     return [part[0].item() for part in found]
 
 
+def test_distillation_gives_a_token_its_own_score_and_the_last_one_the_rollouts():
+    algorithm = build_algorithm(AlgorithmTable(name="distillation"))
+    found = torch.split(algorithm.estimate(signals()).advantages, list(LENGTHS))
+    own = [[0.0 if math.isnan(score) else score for score in scores] for scores in SCORES]
+    for scores, outcome in zip(own, OUTCOMES, strict=True):
+        scores[-1] += outcome
+    assert [part.tolist() for part in found] == own
+
+
 def test_a_whole_rollouts_reward_is_its_own_and_the_sum_of_its_tokens():
     totals = [0.5, 2.0, 1.0, -0.75]
     assert by_rollout(advantages("group", normalize_std=False)) == pytest.approx([-0.75, 0.75, 0.875, -0.875])
