@@ -129,6 +129,8 @@ def _marked(text: str) -> str | None:
 def _labelled(text: str, *, is_option: bool) -> str | None:
     """Behind the last label on its line; where that is empty, the next line that is none."""
     found = list((LABEL if is_option else LABEL_OR_SHORT).finditer(text))
+    # `A: 41` above another line may be an option and its text: two keys would be right.
+    found = [label for label in found if LABEL.match(label[0]) or "\n" not in text[label.end() :].strip()]
     if not found:
         return None
     lines = text[found[-1].end() :].split("\n")

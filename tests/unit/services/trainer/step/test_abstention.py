@@ -65,7 +65,8 @@ def test_a_step_with_abstained_rollouts_equals_the_step_without_them(name):
     assert (outcome.metrics, outcome.advantages) == (expected_outcome.metrics, expected_outcome.advantages)
     told = [part.tolist() for part in outcome.token_advantages]
     assert told == [part.tolist() for part in expected_outcome.token_advantages]
-    assert gradients[0]
+    # TRPO's step is not the optimizer's.
+    assert gradients[0] or name == "trpo"
     for mine, other in zip(gradients, expected, strict=True):
         for left, right in zip(mine, other, strict=True):
             assert all(torch.equal(left[key], right[key]) for key in left)
