@@ -5,6 +5,7 @@ from pydantic import model_validator
 from headrace.config.reward_checks import all_leaves, eval_problem, reward_problem
 from headrace.config.tables import RunTables
 from headrace.services.trainer.config.checks import critic_problem
+from headrace.wire.contracts.codec import MAX_ENTRY_BYTES
 from headrace.wire.contracts.messages import KEPT_IDS
 
 
@@ -95,6 +96,17 @@ def _draw_problem(config: RunFile) -> str | None:
         return (
             "rollout.sampling cuts off: the KL to the reference is over the whole vocabulary, where algorithm.anchor = "
             "'behaviour' has no logprobs; set algorithm.anchor = 'proximal', or kl_in = 'loss'"
+        )
+    if sampling.most_kept and algorithm.advantage == "online_dpo":
+        return (
+            "advantage = 'online_dpo' compares logprobs over the whole vocabulary; leave out rollout.sampling.top_k, "
+            "top_p and min_p"
+        )
+    turn_bytes = 4 * sampling.max_tokens * (sampling.most_kept + 3)
+    if sampling.most_kept and config.environment.on and turn_bytes > MAX_ENTRY_BYTES:
+        return (
+            f"rollout.sampling.max_tokens = {sampling.max_tokens}: a turn of {sampling.most_kept} ids a token may not "
+            f"fit into the {MAX_ENTRY_BYTES >> 20} MiB of an answer; lower rollout.sampling.top_k or max_tokens"
         )
     if sampling.min_p and config.rollout.deterministic and config.rollout.engine == "sglang":
         return "rollout.sampling.min_p: SGLang draws no seeded tokens with it; set rollout.deterministic = false"

@@ -14,14 +14,19 @@ from google.protobuf.message import DecodeError
 from headrace.wire.contracts import ColumnFile, Header, Rollout, RolloutGroup, ScoredGroup
 from headrace.wire.contracts.codec import ID_LISTS
 from headrace.wire.errors import ContractError, DataError
-from headrace.wire.host.regular_file import read_regular
+from headrace.wire.host.regular_file import open_regular
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
+from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.v1 import message_pb2 as pb
+
+log = get_logger("wire.columns")
+_MOST_IDS = 4096
+"""Ids of one token: the limit that SGLang's server has by itself. Bounds what is read and held of a file."""
 
 
 class LostColumnError(DataError):
-    """A file with the ids of a group is gone, or is damaged and journaled: no token is trained without its ids."""
+    """The file with the ids of a journaled group is gone or damaged: no token is trained without its ids."""
 
     final = True
 
@@ -40,25 +45,32 @@ def write_kept(folder: Path, header: Header, rollouts: Sequence[Rollout]) -> Col
 def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
     """The group with the ids of its trained rollouts; as it is if its sampling keeps none.
 
-    Raises LostColumnError if there is no file, ContractError (`bad_checksum`) for a damaged one or one of other tokens.
-    Both name group, rollout and file.
+    Raises ContractError (`bad_checksum`), which names group and file, if there is none, or it is damaged or of other
+    tokens.
     """
     group = scored.group
     if group.kept is None:
         return scored
     path = _folder(run_dir, group) / group.kept.name
     name = group.rollouts[0].rollout_id.rpartition("/")[0]
+    # The size comes over the wire, as the file does.
+    tokens = sum(len(rollout.token_ids) for rollout in group.rollouts)
+    most = min(group.kept.bytes, 4 * tokens * (_MOST_IDS + 1) + 1000 * (len(group.rollouts) + 1))
     try:
-        data = read_regular(path)
+        with open_regular(path) as file:
+            data = file.read(most + 1)
     except OSError as error:
-        raise LostColumnError(
+        raise ContractError(
+            "bad_checksum",
             f"{path}: the ids that the tokens of group {name} were drawn from cannot be read ({error.strerror}): all "
-            "services must see one run directory; restore the file, or begin a new run"
+            "services must see one run directory",
         ) from error
     if len(data) != group.kept.bytes or hashlib.sha256(data).hexdigest() != group.kept.sha256:
         raise ContractError("bad_checksum", f"{path}: not the file that was written for group {name}")
     try:
-        lists = map(ID_LISTS.from_pb, pb.GroupColumn.FromString(data).rollouts)
+        lists = [ID_LISTS.from_pb(one) for one in pb.GroupColumn.FromString(data).rollouts]
+        if any(len(own.counts) and own.counts.max() > _MOST_IDS for own in lists):
+            raise ContractError("bad_ids", f"a token was drawn from more than {_MOST_IDS} ids")
         rollouts = tuple(
             replace(rollout, kept=own) if len(rollout.token_ids) and index < group.prompt.trained else rollout
             for index, (rollout, own) in enumerate(zip(group.rollouts, lists, strict=True))
@@ -72,7 +84,10 @@ def remove_kept(run_dir: Path, is_over: Callable[[int], bool]) -> int:
     """Removes the files of all groups whose index `is_over`, and what killed writers left of them; returns how many."""
     gone = [path for index, path in _files(run_dir) if is_over(index)]
     for path in gone:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # Of a service that put something else there.
+            log.warning("kept_ids_not_removed", path=str(path), reason=str(error))
     return len(gone)
 
 
@@ -89,9 +104,14 @@ def link_kept(run_dir: Path, target: Path, groups: Collection[int], link: Callab
 
 
 def _files(run_dir: Path) -> list[tuple[int, Path]]:
-    """Files with ids, and what killed writers left of them, each with its group's index."""
+    """Files with ids, and what killed writers left of them, each with its group's index; no links are followed.
+
+    The environment service may put links to other runs into its own folder.
+    """
     run = RunPaths(run_dir)
-    paths = [path for folder in (run.kept_ids, run.played_ids) for path in folder.glob("*[0-9]-*.ids*")]
+    folders = [folder for folder in (run.kept_ids, run.played_ids) if not folder.is_symlink()]
+    paths = [path for folder in folders for path in folder.glob("*[0-9]-*.ids*")]
+    paths = [path for path in paths if path.is_file() and not path.is_symlink()]
     named = [(path.name.removeprefix(atomic.ASIDE).partition("-")[0], path) for path in paths]
     return [(int(index), path) for index, path in named if index.isdecimal()]
 

@@ -160,6 +160,7 @@ class GroupGenerator:
             seconds = time.monotonic() - begin
             self.speed.observe(max(len(one.token_ids) for one in completions), seconds)
             await self._pass_gate()
+            group = await self._group(message, prompt, completions, seconds)
         finally:
             self._reached_engine -= reached
             self._count(-1)
@@ -171,7 +172,7 @@ class GroupGenerator:
             held_seconds=begin - taken,
             engine_seconds=seconds,
         )
-        return await self._group(message, prompt, completions, seconds)
+        return group
 
     async def _hold(self, min_version: int) -> None:
         """Waits up to `hold_s` for the weights that the prompt requires: they are most likely being published."""

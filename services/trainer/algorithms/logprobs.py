@@ -39,6 +39,8 @@ class KeptIds(NamedTuple):
     """0 = the whole vocabulary."""
     ids: Int[Tensor, " ids"]
     """Each of a token once."""
+    most: int
+    """The largest count, known on the host: reading it from the device would wait for all that is queued there."""
 
 
 @jaxtyped(typechecker=beartype)
@@ -76,7 +78,7 @@ class _KeptRows:
     def __init__(self, kept: KeptIds) -> None:
         self._counts, self._ids = kept.counts, kept.ids
         self._starts = kept.counts.cumsum(0) - kept.counts
-        self._most = int(kept.counts.max()) if len(kept.ids) else 1
+        self._most = max(kept.most, 1)
 
     def __call__(self, part: slice) -> tuple[Tensor, Tensor]:
         """Ids and which of them count, [tokens, most] each."""

@@ -220,7 +220,8 @@ def _kept_ids(
         for rollout, places in pairs
     ]
     ids = [rollout.kept.ids.astype(np.int64) for rollout, _ in pairs if rollout.kept is not None]
-    return KeptIds(on_device(np.concatenate(counts)), on_device(np.concatenate(ids)))
+    flat = np.concatenate(counts)
+    return KeptIds(on_device(flat), on_device(np.concatenate(ids)), int(flat.max(initial=0)))
 
 
 def kept_metrics(batch: StepBatch) -> dict[str, float]:

@@ -76,7 +76,7 @@ class PolicyUpdate:
         loss = aggregate(per_token, tokens.lengths, mode=table.aggregation, counts=self.counts)
         if table.positive_nll_coef:
             rewards = self._experience.rewards[list(rows)].to(tokens.logprobs)
-            likelihood = positive_nll(tokens.logprobs, rewards, tokens.lengths).sum() / self._positive_tokens
+            likelihood = positive_nll(tokens.full, rewards, tokens.lengths).sum() / self._positive_tokens
             loss = loss + table.positive_nll_coef * likelihood
             sums.add("positive_nll_loss", likelihood)
         sums.add("loss", loss)

@@ -77,7 +77,8 @@ def check_server(
             f"the SGLang server has --preferred-sampling-params {server['preferred_sampling_params']}, which change "
             "what is drawn and not the logprobs that are trained: start it without"
         )
-    if most_kept > (server.get(_MASK_LIMIT) or 0):
+    # Ties with the last id are kept too.
+    if most_kept and most_kept >= (server.get(_MASK_LIMIT) or 0):
         raise ConfigError(
             f"rollout.sampling draws from up to {most_kept} ids, but the SGLang server has {_MASK_LIMIT} = "
             f"{server.get(_MASK_LIMIT, 'not at all')}: start it with a larger --sampling-mask-max-tokens, update "

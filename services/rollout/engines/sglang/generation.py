@@ -27,7 +27,6 @@ from headrace.services.rollout.engines.sglang.requests import (
     check_request,
     generate_body,
     join_parts,
-    needs_mask,
     read_part,
 )
 from headrace.wire.contracts import FinishReason, PolicyVersion
@@ -218,7 +217,7 @@ class Generation:
             with self._use(adapter):
                 answer = await self._client.generate(body, self._request_timeout_s)
             group.live.discard(request_id)
-        return read_part(answer, adapter, masked=needs_mask(request, index))
+        return read_part(answer, adapter, masked=request.keeps_ids(index))
 
     @contextmanager
     def _use(self, adapter: Adapter | None) -> Iterator[None]:

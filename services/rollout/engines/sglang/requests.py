@@ -103,7 +103,7 @@ def generate_body(
         "temperature": 0.0 if index >= request.greedy_from else sampling.temperature,
         "top_p": sampling.top_p,
         # Finite, or a mask is refused: so it never exceeds the server's limit either, but for ties, which have room.
-        "top_k": sampling.most_kept if needs_mask(request, index) else _NEUTRAL_TOP_K,
+        "top_k": sampling.most_kept if request.keeps_ids(index) else sampling.top_k or _NEUTRAL_TOP_K,
         "min_p": sampling.min_p,
         "stop_token_ids": list(sampling.stop_token_ids),
         # With stop tokens, SGLang also stops at the tokenizer's and the model's own end tokens, which a run's stop
@@ -124,14 +124,9 @@ def generate_body(
     }
     if limits.priorities:
         body["priority"] = 0
-    if needs_mask(request, index):
+    if request.keeps_ids(index):
         body["return_sampling_mask"] = True
     return body | _place(salt, adapter)
-
-
-def needs_mask(request: GenerateRequest, index: int) -> bool:
-    """Whether SGLang must say what each token of a rollout is drawn from: its other logprobs ignore the cut."""
-    return request.sampling.is_cut and index < request.greedy_from and not request.chat
 
 
 def _place(salt: str, adapter: Adapter | None) -> dict[str, str]:
@@ -199,11 +194,11 @@ def read_part(answer: Mapping[str, Any], adapter: Adapter | None = None, *, mask
         raise ContractError(BAD_ANSWER, f"/generate: {error!r}") from error
     if [token for _, token in entries] != ids:
         raise ContractError(BAD_ANSWER, f"/generate: {len(ids)} tokens, logprobs of {len(entries)} others")
-    if masked and not len(ids) == len(masks) == len(behaviour):
-        raise ContractError(BAD_ANSWER, f"/generate: {len(ids)} tokens, sampling masks of {len(masks)}")
     if failure is not None:
         # Not the abort of a request that goes on with other weights: that one has no status.
         raise ContractError(BAD_ANSWER, f"/generate: {failure} {meta['finish_reason'].get('message')}")
+    if masked and not len(ids) == len(masks) == len(behaviour):
+        raise ContractError(BAD_ANSWER, f"/generate: {len(ids)} tokens, sampling masks of {len(masks)}")
     if kind not in _FINISHED:
         raise ContractError(BAD_ANSWER, f"/generate: it ended by {kind!r}")
     if not ids and kind != "abort":

@@ -9,7 +9,7 @@ import pytest
 from headrace.wire.contracts import RolloutGroup, Score, ScoredGroup
 from headrace.wire.errors import ContractError
 from headrace.wire.rundir.layout import RunPaths
-from headrace.wire.streams.columns import LostColumnError, remove_kept, with_kept, write_kept
+from headrace.wire.streams.columns import remove_kept, with_kept, write_kept
 from tests import builders
 
 
@@ -42,7 +42,7 @@ def test_ids_that_are_damaged_or_of_other_tokens_are_refused_by_group_rollout_an
     with pytest.raises(ContractError, match=f"{path.name}: not the file"):
         with_kept(tmp_path, scored)
     path.unlink()
-    with pytest.raises(LostColumnError, match=f"{path.name}.*g00000003"):
+    with pytest.raises(ContractError, match=f"{path.name}.*g00000003"):
         with_kept(tmp_path, scored)
 
 
@@ -52,6 +52,14 @@ def test_only_files_of_groups_that_are_over_are_removed(tmp_path: Path) -> None:
     left = folder / ".aside-000000001-0-aaaa.ids.12345678"
     for path in (left, folder / "notes.txt"):
         path.write_text("")
+    elsewhere = RunPaths(tmp_path / "other").kept_ids
+    written(tmp_path / "other", 1)
+    played = RunPaths(tmp_path).played_ids
+    played.parent.mkdir(parents=True)
+    played.symlink_to(elsewhere)
+    (folder / "000000001-0-bbbb.ids").mkdir()
     assert remove_kept(tmp_path, lambda index: index == 1) == 2
+    assert len(list(elsewhere.iterdir())) == 1
     assert scored[1].group.kept is not None
-    assert {path.name for path in folder.iterdir()} == {scored[1].group.kept.name, "notes.txt"}
+    names = {path.name for path in folder.iterdir()}
+    assert names == {scored[1].group.kept.name, "notes.txt", "000000001-0-bbbb.ids"}

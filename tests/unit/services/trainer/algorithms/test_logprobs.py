@@ -58,7 +58,7 @@ def test_a_cut_off_logprob_is_the_logit_less_the_logsumexp_of_the_kept_ids_and_r
     """numpy, by definition; the second token has one id, the third all of them."""
     hidden, head, targets, temperature = inputs(3, 2, 5)
     targets = torch.tensor([4, 1, 0])
-    kept = KeptIds(torch.tensor([3, 1, 0]), torch.tensor([0, 2, 4, 1]))
+    kept = KeptIds(torch.tensor([3, 1, 0]), torch.tensor([0, 2, 4, 1]), 3)
 
     def scores(hidden, head):
         return tuple(token_logprobs(hidden, head, targets, temperature=temperature, chunk=2, kept=kept))

@@ -112,7 +112,8 @@ def test_an_answer_becomes_a_part() -> None:
 
 
 def test_a_cut_draw_asks_for_its_mask_and_takes_the_logprobs_of_it() -> None:
-    found = body(top_p=0.9, min_p=0.1)
+    found = body(top_p=0.9, min_p=0.1, keeps_ids=True)
+    assert "return_sampling_mask" not in body(top_p=0.9)  # of an evaluation
     parameters = found["sampling_params"]
     assert found["return_sampling_mask"] and (parameters["top_k"], parameters["min_p"]) == (512, 0.1)
     masked = {"output_token_sampling_mask": [[9, 7], [9]], "output_token_sampling_logprobs": [-0.25, 0.0]}
