@@ -64,6 +64,9 @@ def train(
         resolved = resolve(file or RunPaths(run_dir or Path()).run_toml, arguments=context.obj, environment=inherited())
         if accept_changed_code:
             _check_accepting(resolved, resume=resume)
+        # A demo's run directory has the values of both of its stages.
+        for line in [] if resume else unused(resolved):
+            output.say(line)
         start(
             resolved,
             run_dir,
@@ -119,9 +122,6 @@ def start(
     if resolved.config.run.stage == "rl":
         prepare = partial(prepare_run, accept_changed_code=accept_changed_code, forks=forks)
     environment = inherited()
-    # A run directory's config has every key, given or not.
-    for line in [] if resume else unused(resolved):
-        output.say(line)
     prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run, lock=lock)
     output.say(in_words(prepared.data))
     if dry_run:

@@ -116,8 +116,8 @@ def _trust_region(table: AlgorithmKeys) -> str | None:
     needs = {
         "epochs = 1 and minibatches = 1: the region is that of one step": table.epochs * table.minibatches == 1,
         "kl_in = 'reward' or kl_coef = 0": table.kl_coef == 0 or table.kl_in == "reward",
-        "entropy_coef, positive_nll_coef and ptx_coef of 0": not (
-            table.entropy_coef or table.positive_nll_coef or table.ptx_coef
+        "entropy_coef, entropy_target, positive_nll_coef and ptx_coef of 0": not (
+            table.entropy_coef or table.entropy_target or table.positive_nll_coef or table.ptx_coef
         ),
     }
     lacks = [what for what, holds in needs.items() if not holds]

@@ -31,10 +31,13 @@ class BackgroundWriter:
         """Whether `start` would wait."""
         return not self._writes[0].done()
 
-    def start(self, write: Callable[[], None]) -> None:
-        """Queues a write; first waits for room in the queue. Raises the error of one that has failed."""
+    def start(self, write: Callable[[], None], *, limit_s: float | None = None) -> None:
+        """Queues a write; first waits for room in the queue. Raises the error of one that has failed.
+
+        Raises WaitTimeoutError after `limit_s` seconds.
+        """
         self.check()
-        self._writes[0].result()
+        self._end(self._writes[0], limit_s)
         before, ended = self._writes[-1], Future[None]()
 
         def in_turn() -> None:
@@ -56,10 +59,12 @@ class BackgroundWriter:
 
         Raises WaitTimeoutError after `limit_s` seconds.
         """
-        last = self._writes[-1]
-        if limit_s is not None and wait([last], limit_s).not_done:
+        self._end(self._writes[-1], limit_s)
+
+    def _end(self, write: Future[None], limit_s: float | None) -> None:
+        if limit_s is not None and wait([write], limit_s).not_done:
             raise WaitTimeoutError(f"{self._what} to be written", limit_s)
-        last.result()
+        write.result()
 
 
 def complete(ended: Future[T], work: Callable[[], T]) -> None:

@@ -63,7 +63,7 @@ def load_policy(
             add_adapters(model, lora)
     else:
         model.requires_grad_(trainable)
-        freeze_untrained(model, layers_of(model.base_model), trained)
+        freeze_untrained(model, layers_of(model.get_decoder()), trained)
     _prepare(model, trainable=trainable, gradient_checkpointing=gradient_checkpointing)
     return Policy(model, forward_dtype=forward_dtype, lora=lora, fp32_head=fp32_head, deferred=deferred)
 

@@ -25,9 +25,12 @@ class StepWriter:
         """Whether `add` would wait."""
         return self._writer.full
 
-    def add(self, trained: TrainedStep) -> None:
-        """Queues the report of a step to the orchestrator, and its record. Raises the error of an earlier one."""
-        self._writer.start(partial(self._write, trained))
+    def add(self, trained: TrainedStep, limit_s: float) -> None:
+        """Queues the report of a step to the orchestrator, and its record. Raises the error of an earlier one.
+
+        Raises WaitTimeoutError if the queue is full for `limit_s` seconds.
+        """
+        self._writer.start(partial(self._write, trained), limit_s=limit_s)
 
     def check(self) -> None:
         """Raises the error of a record that could not be written."""

@@ -18,6 +18,9 @@ from headrace.services.trainer.stages.parts import config_digest
 from headrace.wire.journal import prune_payloads
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams.columns import remove_kept
+from headrace.wire.telemetry.logs import get_logger
+
+log = get_logger("trainer.checkpoint")
 
 
 class CheckpointSchedule:
@@ -78,7 +81,11 @@ class CheckpointSchedule:
 
     def receipt(self, version: int) -> str:
         """Takes a receipt of the run's files; empty if that failed."""
-        self._ledger.fence()
+        try:
+            self._ledger.fence()
+        except OSError as error:
+            log.error("receipt_not_taken", step=version, error=str(error), effect="the next one covers the same bytes")
+            return ""
         return receipt_of(self._settings.run_dir, version)
 
     def _copy(self, version: int) -> tuple[CheckpointState, Future[Files]]:
@@ -110,5 +117,5 @@ class CheckpointSchedule:
 
     def _before_it_shows(self) -> None:
         """Checks the fence: a zombie must not replace its successor's checkpoint by its own."""
-        self._records.settle()
+        self._records.settle(self._settings.trainer.checkpoint_deadline_s)
         self._ledger.fence()

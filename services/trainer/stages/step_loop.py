@@ -104,9 +104,10 @@ class StepLoop:
         numbers = step_times(self._phases.lap(), train)
         numbers |= {"replayed": False, "incarnation": self._ledger.incarnation, "canary_gap": canary_gap}
         with self._phases("record"):
+            limit_s = self._settings.trainer.checkpoint_deadline_s
             if self._records.full:
-                self._doing("the records of the steps before to be written")
-            self._records.add(TrainedStep(step, batch, outcome, numbers, on_the_way))
+                self._doing("the records of the steps before to be written", limit_s)
+            self._records.add(TrainedStep(step, batch, outcome, numbers, on_the_way), limit_s)
             self._doing("")
         if published:
             self._checkpoint_if_due(stepped=True)

@@ -1,5 +1,6 @@
 """Sums of a step over its micro-batches, updates and ranks, and the metrics they become."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -36,15 +37,17 @@ class Sums:
         value = values.detach().double().sum() if isinstance(values, Tensor) else values
         self._totals[name] = self._totals.get(name, 0.0) + value
 
-    def most(self, name: str, values: Tensor) -> None:
-        """Keeps the largest value; 0 without any, NaN if one of them is."""
-        if values.numel():
+    def most(self, name: str, values: Tensor | float) -> None:
+        """Keeps the largest value; 0 without any, NaN if one of them is. A name has tensors or numbers, not both."""
+        before = self._largest.get(name, 0.0)
+        if not isinstance(values, Tensor):
+            self._largest[name] = values if math.isnan(values) or values > before else before
+        elif values.numel():
             largest = values.detach().double().max()
-            before = self._largest.get(name, 0.0)
             keeps = torch.maximum(largest, before) if isinstance(before, Tensor) else largest.clamp_min(before)
             self._largest[name] = keeps
         else:
-            self._largest.setdefault(name, 0.0)
+            self._largest[name] = before
 
     def mismatch(self, kind: str, sums: Mapping[str, Tensor]) -> None:
         """Adds `mismatch_sums` under `kind`."""

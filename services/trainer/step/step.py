@@ -91,7 +91,7 @@ def train_step(
             critic_norms.append(norm)
     usage = peaks()
     for name, value in usage.items():
-        context.sums.most(name, torch.tensor(value, dtype=torch.float64))
+        context.sums.most(name, value)
     metrics = _metrics(experience, rates, context.sums.over(ranks), norms, critic_norms)
     found = {name: metrics.pop(name) for name in usage}
     parts = torch.split(experience.advantages, experience.lengths.tolist())

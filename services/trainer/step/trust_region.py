@@ -43,8 +43,8 @@ def trust_region_step(context: StepContext, experience: Experience, rows: Sequen
         bent = float(direction @ region.curvature(direction))
     context.models.policy.before_change()
     tried, kl = region.search(-direction * math.sqrt(2 * table.trust_kl / bent)) if bent > 0 else (0, 0.0)
-    context.sums.most("trust_line_steps", torch.tensor(float(tried)))
-    context.sums.most("trust_kl", torch.tensor(kl))
+    context.sums.most("trust_line_steps", float(tried))
+    context.sums.most("trust_kl", kl)
     return norm
 
 

@@ -36,8 +36,8 @@ from headrace.wire.rundir.model_files import check_same_model
 from headrace.wire.telemetry.logs import get_logger
 
 _NOT_IN_WEIGHTS = (
-    *("resume", "memory_fraction", "publish", "checkpoint_every"),
-    *("peak_tflops", "checkpoint_deadline_s", "keep_checkpoints", "keep_rollouts_mib", "nodes", "rendezvous"),
+    *("resume", "memory_fraction", "checkpoint_every"),
+    *("peak_tflops", "checkpoint_deadline_s", "keep_checkpoints", "nodes", "rendezvous"),
 )
 E = TypeVar("E")
 log = get_logger("trainer.stage")

@@ -1,5 +1,6 @@
 """One life of a stage on given examples: resume, steps, evaluations, checkpoints, export."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from headrace.services.trainer.throughput.speed import step_speed
 from headrace.services.trainer.trackers import make_trackers
 from headrace.wire.errors import ConfigError
 from headrace.wire.process import failpoints
+from headrace.wire.rundir import atomic
 from headrace.wire.rundir.events import EventLog
 from headrace.wire.rundir.file_digests import config_digests, sha256_of_files
 from headrace.wire.rundir.layout import RunPaths
@@ -84,7 +86,13 @@ class OfflineRun:
                 self._events = EventLog(settings.run_dir, "trainer", settings.run.stage)
                 self._events.append("stage_began", step=self._step, config=config_digests(settings.run_dir))
             self._checkpoints = CheckpointWriter(
-                self._store, self._ranks, settings.trainer, self._copy_state, self._events, version=self._step
+                self._store,
+                self._ranks,
+                settings.trainer,
+                self._copy_state,
+                self._events,
+                version=self._step,
+                before_it_shows=self._sync_lines,
             )
             finished = self._train(job)
             if finished:
@@ -101,6 +109,13 @@ class OfflineRun:
             if trackers:
                 trackers.finish(hurry=self._stop.asked(), step=self._step, receipt=receipt)
         return finished
+
+    def _sync_lines(self) -> None:
+        """Before a checkpoint shows: the steps that it covers are not trained, so not recorded again."""
+        paths = RunPaths(self._settings.run_dir)
+        for path in (paths.metrics, paths.evals):
+            with contextlib.suppress(FileNotFoundError):
+                atomic.sync(path)
 
     def _restore(self) -> None:
         if not self._settings.trainer.resume and self._store.published():

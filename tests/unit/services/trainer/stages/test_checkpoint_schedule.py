@@ -213,7 +213,7 @@ def test_a_fenced_life_ends_it_before_the_checkpoint_shows(keep, tmp_path, monke
 def test_none_shows_before_the_steps_that_it_covers_are_recorded(keep, record, tmp_path):
     schedule, _ = keep(lambda: None)
     record.opened.clear()
-    schedule._records.add(TrainedStep(3, (), None, {}))
+    schedule._records.add(TrainedStep(3, (), None, {}), 9.0)
     schedule.save(3)
     time.sleep(0.3)
     assert published(tmp_path) == [] and record.synced == []
@@ -225,7 +225,7 @@ def test_none_shows_before_the_steps_that_it_covers_are_recorded(keep, record, t
 def test_none_shows_after_a_record_that_could_not_be_written_and_the_next_look_raises_why(keep, record, tmp_path):
     schedule, _ = keep(lambda: None)
     record.error = DiskError("the disk is full")
-    schedule._records.add(TrainedStep(3, (), None, {}))
+    schedule._records.add(TrainedStep(3, (), None, {}), 9.0)
     schedule.save(3)
     with pytest.raises(DiskError):
         schedule._writer.wait()
