@@ -70,7 +70,7 @@ class EmulatedEngine(torch_engine.TorchEngine):
         )
 
     def stats(self) -> EngineStats:
-        """Of what is emulated."""
+        """Returns the counters of the emulation."""
         return replace(
             super().stats(), rollouts=self._running, waiting=self._asked - self._running, generated_tokens=self._done
         )

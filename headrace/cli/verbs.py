@@ -22,7 +22,7 @@ class Verb:
     help: str
     """Its first paragraph is the summary in `headrace --help`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of its command, as Typer takes them."""
+    """Options of its command, as Typer takes them."""
 
     def load(self) -> Any:
         """Imports the verb's module and returns its command."""

@@ -61,7 +61,7 @@ class Sample:
     logprobs: NDArray[np.float32] | None = None
     """float32 [completion], nats: the policy's when it sampled, 0 where masked; None where only text came."""
     temperature: float = 1.0
-    """Of these logprobs."""
+    """The temperature of these logprobs."""
     truncated: bool = False
     """A limit of tokens or turns cut it off."""
     episode: Episode | None = None

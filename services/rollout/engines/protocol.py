@@ -69,7 +69,7 @@ class Completion:
     """int32 [completion], the stop token included"""
     logprobs: Logprobs
     """float32 [completion], nats: log softmax(logits / temperature), over the ids that are left where the draw is cut
-    off"""
+    off. SGLang's are over all ids where none are kept: evaluations and chats, of which nothing is trained"""
     finish_reason: FinishReason
     spans: tuple[VersionSpan, ...]
     cached_tokens: int | None = None
