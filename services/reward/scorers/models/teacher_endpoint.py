@@ -55,7 +55,7 @@ class EndpointTeacher(Teacher):
         await self._endpoint.close()
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
-        """Scores as any teacher does. Raises ScorerUnfitError if the endpoint has another tokenizer or chat template."""
+        """Scores as any teacher. Raises ScorerUnfitError if the endpoint has another tokenizer or chat template."""
         for sample in samples if self._options.compare else ():
             ids = sample.prompt_ids
             if ids is None or sample.episode is not None or sample.prompt in self._same:
