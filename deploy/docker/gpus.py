@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     if not taken:
         sys.stderr.write(
             f"of the {len(uuids)} GPUs of this service fewer than {asked.count} are free: other replicas have them; "
-            "give it more (deploy/compose/gpus.yml), or scale down\n"
+            "give it more (GPUS in .env, or its list in deploy/compose/gpus.yml), or scale down\n"
         )
         sys.exit(2)
     # Numbers, in the order in which nvidia-smi lists them: not every library reads UUIDs.

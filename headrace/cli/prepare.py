@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import AcceptChangedCode, Json, reported_errors
-from headrace.config.resolve import Resolved, resolve
+from headrace.config.resolve import Resolved, resolve, settle
 from headrace.demo.demo import prepared_demo
 from headrace.doctor.exposure import exposures, in_words
+from headrace.doctor.memory_finding import memory_plan
 from headrace.inspect.output import Output
 from headrace.run.prepare import check_new, prepare_elsewhere
 from headrace.supervisor.lock import RunLock
@@ -52,6 +53,8 @@ def prepare(
         encrypts = bool(inherited().get("HEADRACE_TLS"))
         if exposed := in_words(exposures(resolved.config, apart=True, encrypts=encrypts)):
             output.say(exposed)
+        if (plan := memory_plan(settle(resolved, run_dir, goes_on=found.goes_on))).fix:
+            output.say(f"memory plan: {plan.said}\nfix: {plan.fix}")
         if found.plays:
             output.say(
                 "its rows are played: start the environment service too (Compose: --profile environment; Kubernetes: "

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.config.schema import RunFile
 from headrace.doctor.findings import Finding, ask_child, fail, note, ok, warn
-from headrace.doctor.placement import device_files, gpu_rows, placement, shown
+from headrace.doctor.placement import device_files, gpu_rows, placement, shown, split
 from headrace.doctor.wants import Wants
 from headrace.supervisor.once import python
 
@@ -30,7 +31,22 @@ def driver(wants: Wants, environment: Mapping[str, str]) -> Finding:
         fix = "take fewer trainer.ranks, rollout.replicas or rollout.sglang.tp, or a machine with more GPUs"
         taken = placement(wants.resolved.config).in_words() if wants.resolved else "the config wants more"
         return fail("gpu", f"{count} GPUs, but {taken}", fix)
-    return ok("gpu", f"{len(rows)} x {rows[0]}" if len(set(rows)) == 1 else "; ".join(rows))
+    said = f"{len(rows)} x {rows[0]}" if len(set(rows)) == 1 else "; ".join(rows)
+    if wants.resolved and (fix := _idle(wants.resolved.config, count)):
+        return warn("gpu", f"{said}; {count - wants.gpus} of them are idle", fix)
+    return ok("gpu", said)
+
+
+def _idle(config: RunFile, count: int) -> str:
+    """Keys that put the idle of `count` GPUs to work; empty if there are none, or where the split is not two parts."""
+    found = placement(config)
+    apart = found.trainer and found.each and config.trainer.nodes == 1 and config.rollout.gpu_sharing != "turns"
+    if found.needed >= count or not apart:
+        return ""
+    ranks, replicas = split(count, found.each)
+    return (
+        f"trainer.ranks = {ranks} and rollout.replicas = {replicas} use all (Compose: GPUS={count})" if replicas else ""
+    )
 
 
 def torch(wants: Wants, environment: Mapping[str, str]) -> Finding:

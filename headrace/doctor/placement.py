@@ -4,12 +4,15 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
 from headrace.wire.errors import ConfigError
 
 _SMI_S = 15.0
+_KFD = Path("/dev/kfd")
+"""The device of AMD's driver (ROCm)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,15 @@ def placement(config: RunFile) -> Placement:
     return Placement(trainer, base, own.tp if config.serves_on_cuda else 0, config.rollout.replicas)
 
 
+def split(gpus: int, tp: int = 1) -> tuple[int, int]:
+    """`trainer.ranks` and `rollout.replicas` of `tp` GPUs each that use all of two or more GPUs.
+
+    The trainer takes the smaller half, since generation takes the larger part of most steps.
+    """
+    ranks = gpus // 2
+    return ranks, (gpus - ranks) // tp
+
+
 def check_overlap(resolved: Resolved) -> None:
     """Raises ConfigError if trainer and servers share a GPU without shares of its memory that sum to 1 at most."""
     config = resolved.config
@@ -104,9 +116,10 @@ def check_any(resolved: Resolved, environment: Mapping[str, str]) -> None:
     """Raises ConfigError if the config needs a GPU and there is none."""
     device = resolved.config.run.device
     if (device.startswith("cuda") or placement(resolved.config).needed) and not visible(environment):
+        has = "has GPUs of AMD, which are not supported" if _KFD.exists() else "has no GPU"
         raise ConfigError(
-            f"{resolved.place('run', 'device')}: {device!r}, but this machine has no GPU; run it where there is one, "
-            "or set run.device to cpu"
+            f"{resolved.place('run', 'device')}: {device!r}, but this machine {has}; run it where there is one of "
+            "NVIDIA's, or set run.device to cpu"
         )
 
 

@@ -13,12 +13,12 @@ from tests.e2e.compose.engine import need_engine
 from tests.e2e.compose.project import Project
 from tests.e2e.compose.resolved import ROOT, parse, variables
 
-PROFILES = ("cpu", "gpu", "one-gpu", "observability")
+PROFILES = ("cpu", "gpu", "observability")
 COMBINATIONS = list(chain.from_iterable(combinations(PROFILES, count) for count in range(1, len(PROFILES) + 1)))
-COMBINATIONS += [(name, "environment") for name in PROFILES[:3]]
+COMBINATIONS += [(name, "environment") for name in PROFILES[:2]]
 SANDBOX = ["seccomp=deploy/compose/seccomp-sandbox.json", f"apparmor={variables()['SANDBOX_APPARMOR']}"]
 """What bubblewrap needs, where programs of others run in it."""
-ONCE = {"setup", "prepare", "prepare-cpu", "prepare-one-gpu"}
+ONCE = {"setup", "prepare", "prepare-cpu"}
 """They end before the others start."""
 
 
@@ -35,8 +35,6 @@ def test_each_profile_starts_exactly_its_services() -> None:
     gpu = {"prepare", "orchestrator", "rollout", "trainer", "dcgm-exporter"}
     assert started({"cpu"}) == shared | cpu
     assert started({"gpu"}) == shared | gpu
-    one_gpu = {"prepare-one-gpu", "orchestrator", "rollout-one-gpu", "trainer", "dcgm-exporter"}
-    assert started({"one-gpu"}) == shared | one_gpu
     assert started({"environment"}) == {"environment"}, "a run that plays nothing starts none"
     assert started({"observability"}) == {"setup", "prometheus", "grafana"}
     assert variables()["COMPOSE_PROFILES"] == "gpu,observability"
@@ -82,13 +80,11 @@ def test_each_dockerfile_uses_the_pins_in_env(file: Path) -> None:
         assert variables()[name] == value
 
 
-def test_gpus_are_assigned_by_ids_and_replicas_take_turns() -> None:
-    for name, number in (("trainer", "0"), ("rollout", "1"), ("prepare", "0")):
-        (device,) = SERVICES[name]["deploy"]["resources"]["reservations"]["devices"]
-        assert device == {"driver": "nvidia", "device_ids": [number], "capabilities": ["gpu"]}
+def test_only_the_gpu_profile_takes_gpus_and_its_replicas_share_them_out() -> None:
     for name in ("trainer", "rollout"):
-        assert SERVICES[name]["ulimits"]["memlock"] == -1 and SERVICES[name]["shm_size"] == variables()["SHM"]
+        assert SERVICES[name]["shm_size"] == variables()["SHM"]
     assert "gpus.py" in SERVICES["rollout"]["entrypoint"]
+    assert {name for name, one in SERVICES.items() if "extends" in one} == {"prepare", "trainer", "rollout"}
     assert not any(
         "reservations" in one["deploy"]["resources"] for one in SERVICES.values() if "cpu" in one["profiles"]
     )

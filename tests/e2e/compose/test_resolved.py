@@ -2,9 +2,14 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
+from headrace.config.resolve import resolve, settle
+from headrace.demo.demo import RUN_TOML
+from headrace.doctor.placement import split
+from headrace.run.preparation.input_checks import check_dtype
 from tests.e2e.compose.engine import need_compose
 from tests.e2e.compose.resolved import ROOT, Service, compose, parse, variables
 
@@ -26,16 +31,44 @@ def sandbox(apparmor: str) -> list[str]:
     return ["seccomp=deploy/compose/seccomp-sandbox.json", f"apparmor={apparmor}"]
 
 
-def test_the_gpu_list_override_changes_only_devices() -> None:
-    plain, changed = resolved("gpu"), resolved("gpu", "gpus.yml")
-    for name, numbers in {"prepare": "01", "trainer": "01", "rollout": "23"}.items():
-        (device,) = changed[name]["deploy"]["resources"]["reservations"].pop("devices")
-        assert device["device_ids"] == [*numbers]
-        del plain[name]["deploy"]["resources"]["reservations"]["devices"]
-    assert changed == plain
+@pytest.mark.parametrize("gpus", range(1, 9))
+def test_the_gpus_of_a_machine_are_split_as_the_doctor_proposes(gpus: int, tmp_path: Path) -> None:
+    need_compose()
+    services = compose("gpu", GPUS=str(gpus), ROLLOUT_TP="1")
+    held = {name: devices(services[name]) for name in ("prepare", "trainer", "rollout")}
+    assert held["prepare"] == held["trainer"]
+    ranks, replicas = (1, 1) if gpus == 1 else split(gpus)
+    assert (held["trainer"], held["rollout"]) == (
+        (["0"], ["0"]) if gpus == 1 else (numbers(0, ranks), numbers(ranks, gpus))
+    )
+    assert services["rollout"].get("deploy", {}).get("replicas", 1) == replicas
+    (tmp_path / "run.toml").write_text(RUN_TOML)
+    words = services["prepare"]["command"][1:]
+    found = settle(resolve(tmp_path / "run.toml", arguments=words, environment=services["prepare"]["environment"]))
+    check_dtype(found)
+    config = found.config
+    assert (config.trainer.ranks, config.rollout.replicas) == (ranks, replicas)
+    assert config.rollout.gpu_sharing == ("turns" if gpus == 1 else "none")
+    for name in ("trainer", "rollout"):
+        assert (
+            services[name]["ulimits"]["memlock"] == -1
+            and "memory" not in services[name]["deploy"]["resources"]["limits"]
+        )
 
 
-@pytest.mark.parametrize("profile", ("cpu", "gpu", "one-gpu", "cpu,environment"))
+def devices(service: Service) -> list[str]:
+    """Numbers of the GPUs that a container gets."""
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    found: list[str] = device["device_ids"]
+    assert device == {"driver": "nvidia", "device_ids": found, "capabilities": ["gpu"]}
+    return found
+
+
+def numbers(first: int, end: int) -> list[str]:
+    return [str(number) for number in range(first, end)]
+
+
+@pytest.mark.parametrize("profile", ("cpu", "gpu", "cpu,environment"))
 def test_the_tls_override_only_adds_certificates_to_services(profile: str) -> None:
     plain, changed = resolved(profile), resolved(profile, "tls.yml")
     vault = changed["setup"]["volumes"].pop()
@@ -82,8 +115,7 @@ def test_the_documented_variables_put_both_on_one_gpu() -> None:
     told = dict(lines[:2])
     services = compose("gpu", **told)
     for name in ("prepare", "trainer", "rollout"):
-        (device,) = services[name]["deploy"]["resources"]["reservations"]["devices"]
-        assert device["device_ids"] == ["0"]
+        assert devices(services[name]) == ["0"]
     # What .env says, and the shares.
     assert told["RUN_ARGS_GPU"].startswith(variables()["RUN_ARGS_GPU"] + " ")
     assert services["prepare"]["command"] == shlex.split(told["RUN_ARGS_GPU"])

@@ -60,6 +60,14 @@ def test_every_service_finds_its_settings_and_no_secret_is_among_them(file: Path
     assert read_settings(TrainerSettings, folder / "config" / "trainer.json").run.id == "away"
 
 
+def test_a_trainer_without_enough_memory_is_reported_with_its_plan(
+    file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.doctor.memory_finding.memory_of_machine", lambda: (1, 1))
+    assert prepare(file, valkey) == 0
+    assert "DOES NOT FIT" in capsys.readouterr().out
+
+
 def test_a_repeated_prepare_continues_and_rejects_a_change_of_a_locked_key(
     file: Path, valkey: Valkey, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from headrace.config.resolve import resolve, settle
 from headrace.demo.demo import RUN_TOML
-from headrace.doctor.placement import check_overlap
 from headrace.run.preparation.input_checks import check_dtype
 from tests.e2e.compose.resolved import parse
 
@@ -22,6 +21,3 @@ def test_the_arguments_of_prepare_resolve_to_a_valid_config(name: str, tmp_path:
     file.write_text(RUN_TOML)
     found = settle(resolve(file, arguments=arguments[1:]), tmp_path / "new", goes_on=False)
     check_dtype(found)
-    if name != "prepare":  # Trainer and rollouts are in containers that see other GPUs.
-        check_overlap(found)
-    assert (found.config.rollout.gpu_sharing == "turns") == (name == "prepare-one-gpu")

@@ -84,6 +84,12 @@ def test_the_doctor_reports_nvidia_smis_output(monkeypatch: pytest.MonkeyPatch, 
     assert gpu.driver(Wants(cuda=True, gpus=2), {}).said == "2 x NVIDIA H200, 575.1, 143771 MiB"
     assert "2 GPUs, but the config wants more" in bad(gpu.driver(Wants(cuda=True, gpus=4), {}))
     assert "1 GPUs, but" in bad(gpu.driver(Wants(cuda=True, gpus=2), {"CUDA_VISIBLE_DEVICES": "1"}))
+    smi(tmp_path, "for _ in 1 2 3 4 5 6 7 8; do echo H200; done")
+    cuda = ("--run.device", "cuda", "--rollout.engine", "sglang")
+    idle = gpu.driver(Wants.of(config(tmp_path, "", *cuda)), {})
+    assert "6 of them are idle" in bad(idle, Level.WARN) and "trainer.ranks = 4 and rollout.replicas = 4" in idle.fix
+    split = ("--trainer.ranks", "4", "--rollout.replicas", "2", "--rollout.sglang.tp", "2")
+    assert gpu.driver(Wants.of(config(tmp_path, "", *cuda, *split)), {}).level is Level.OK
     smi(tmp_path, 'echo "Failed to initialize NVML: Driver/library version mismatch"; exit 18')
     assert "version mismatch" in bad(gpu.driver(Wants(), {}))
 

@@ -73,6 +73,10 @@ def test_too_few_gpus_are_refused_before_anything_starts(tmp_path: Path, monkeyp
         check_visible(two, {"CUDA_VISIBLE_DEVICES": "1"})
     seen(0)
     monkeypatch.setattr("headrace.doctor.placement.device_files", list)
+    monkeypatch.setattr("headrace.doctor.placement._KFD", tmp_path)
+    with pytest.raises(ConfigError, match="GPUs of AMD, which are not supported"):
+        check_visible(two, {})
+    monkeypatch.setattr("headrace.doctor.placement._KFD", tmp_path / "absent")
     with pytest.raises(ConfigError, match=r"\[run\] device: 'cuda', but this machine has no GPU"):
         check_visible(two, {})
     check_visible(config(tmp_path), {})
