@@ -1,6 +1,9 @@
 """The ranks of one trainer: the identity of this process, and the few collectives that no backend provides.
 
 Every rank calls every method, in the same order. The rendezvous is a TCP store of rank 0.
+
+Batches are divided over the data-parallel ranks (`data_rank` of `data_size`), weights over all of them. `context_size`
+ranks in a row are one data-parallel rank: they have the same rows, and whatever they compute of them is equal.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,6 +31,8 @@ class Ranks:
         """Store of the rendezvous; None for one process alone."""
         self.side_store: Store | None = None
         """The same over another connection, for one thread beside the main one: a wait blocks its connection."""
+        self.context_size = 1
+        """Number of ranks that share their rows; their numbers are consecutive."""
         self.beside = size
         """Number of ranks on this machine; their numbers are consecutive."""
         self.before_leaving: Callable[[], None] = lambda: None
@@ -68,6 +73,20 @@ class Ranks:
         whole = tensor.detach().clone()
         self._call("sum", lambda: dist.all_reduce(whole))
         return whole
+
+    @property
+    def data_size(self) -> int:
+        """Number of ranks, or groups of ranks, that have rows of their own."""
+        return self.size // self.context_size
+
+    @property
+    def data_rank(self) -> int:
+        """Which of these this one is."""
+        return self.rank // self.context_size
+
+    def sum_data(self, tensor: Tensor) -> Tensor:
+        """The sum over the data-parallel ranks, of the same shape; equal in every bit on every rank."""
+        return self.sum(tensor if self.rank % self.context_size == 0 else torch.zeros_like(tensor))
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Every rank's tensor, in the order of ranks; only their first dimension may differ."""

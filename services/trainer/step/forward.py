@@ -24,11 +24,11 @@ def shares_of(rollouts: Sequence[TrainRollout], backend: Backend, *, token_budge
     """Micro-batches of the rollouts for this rank; every rank has equally many."""
     return shared_micro_batches(
         [max(rollout.row_lengths) for rollout in rollouts],
-        ranks=backend.ranks.size,
-        token_budget=token_budget,
+        ranks=backend.ranks.data_size,
+        token_budget=token_budget * backend.ranks.context_size,
         overhead_tokens=backend.overhead_tokens,
         parts=[len(rollout.row_lengths) for rollout in rollouts],
-    )[backend.ranks.rank]
+    )[backend.ranks.data_rank]
 
 
 def starts_of(rollouts: Sequence[TrainRollout]) -> list[int]:
@@ -62,4 +62,4 @@ def sweep(
                 for row, part in zip(share.rows, torch.split(found, micro.lengths.tolist()), strict=True):
                     whole[starts[row] : starts[row + 1]] = part
     assert whole is not None
-    return backend.ranks.sum(whole)
+    return backend.ranks.sum_data(whole)

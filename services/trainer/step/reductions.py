@@ -55,17 +55,17 @@ class Sums:
             (self.most if name == LARGEST else self.add)(f"{kind}/{name}", value)
 
     def over(self, ranks: Ranks) -> "Sums":
-        """Sums over all ranks."""
+        """Sums over the data-parallel ranks; the largest of all ranks."""
         if ranks.size == 1:
             return self
         joined = Sums()
-        for mine, whole, together in (
-            (as_floats(self._totals), joined._totals, torch.sum),
-            (as_floats(self._largest), joined._largest, torch.amax),
+        for mine, whole, together, every in (
+            (as_floats(self._totals), joined._totals, torch.sum, ranks.context_size),
+            (as_floats(self._largest), joined._largest, torch.amax, 1),
         ):
             names = sorted(mine)
             vector = torch.tensor([mine[name] for name in names], dtype=torch.float64)
-            parts = torch.stack(ranks.gather(vector)) if names else vector[None]
+            parts = torch.stack(ranks.gather(vector)[::every]) if names else vector[None]
             whole.update(zip(names, together(parts, dim=0).tolist(), strict=True))
         return joined
 

@@ -65,16 +65,16 @@ def _compute(backend: Backend, pairs: Sequence[PreferencePair], *, chunk: int, b
     values = torch.zeros(len(pairs), 2, dtype=torch.float64)
     shares = shared_micro_batches(
         [pair.row_tokens for pair in pairs],
-        ranks=backend.ranks.size,
-        token_budget=budget,
+        ranks=backend.ranks.data_size,
+        token_budget=budget * backend.ranks.context_size,
         overhead_tokens=backend.overhead_tokens,
     )
     with torch.no_grad():
-        for share in shares[backend.ranks.rank]:
+        for share in shares[backend.ranks.data_rank]:
             logprobs, _ = answer_logprobs(backend, [pairs[row] for row in share.rows], chunk=chunk)
             if share.counts:
                 values[list(share.rows)] = logprobs.T.double().cpu()
-    return backend.ranks.sum(values)
+    return backend.ranks.sum_data(values)
 
 
 def _read(path: Path, digest: str) -> dict[str, Tensor] | None:

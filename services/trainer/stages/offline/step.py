@@ -109,11 +109,11 @@ class OfflineStep(Generic[E]):
         units = self._objective.units(examples)
         shares = shared_micro_batches(
             [self._objective.tokens(unit) for unit in units],
-            ranks=self._backend.ranks.size,
-            token_budget=self._budget,
+            ranks=self._backend.ranks.data_size,
+            token_budget=self._budget * self._backend.ranks.context_size,
             overhead_tokens=self._backend.overhead_tokens,
         )
-        return units, shares[self._backend.ranks.rank]
+        return units, shares[self._backend.ranks.data_rank]
 
     def _means(self, totals: Mapping[str, float], weight: int) -> dict[str, float]:
         return self._means_and_most(totals, weight, {})[0]
@@ -126,6 +126,8 @@ class OfflineStep(Generic[E]):
         places = torch.zeros(ranks.size, len(peaks), dtype=torch.float64)
         places[ranks.rank] = torch.tensor(list(peaks.values()), dtype=torch.float64)
         sums = torch.tensor(list(totals.values()), dtype=torch.float64)
+        if ranks.rank % ranks.context_size:
+            sums = torch.zeros_like(sums)
         whole = ranks.sum(torch.cat([sums, places.flatten()]))
         means = {name: total / weight for name, total in zip(totals, whole[: len(sums)].tolist(), strict=True)}
         if not peaks:
