@@ -16,14 +16,20 @@ from headrace.services.trainer.durability.rank_shards import RankShards
 
 
 def assemble_ranks(
-    size: int, place: RankTopology, *, device: torch.device, timeout_s: float, grouped: bool = False
+    size: int,
+    place: RankTopology,
+    *,
+    device: torch.device,
+    timeout_s: float,
+    grouped: bool = False,
+    context: int = 1,
 ) -> Ranks:
     """Makes this process one of `size` ranks of one machine; the first one starts the others.
 
     Call it in the main thread. No collective waits longer than `timeout_s`. Raises TransientError when a rank does not
     come in time.
     """
-    options = LaunchOptions(device=device, timeout_s=timeout_s, grouped=grouped)
+    options = LaunchOptions(device=device, timeout_s=timeout_s, grouped=grouped, context=context)
     return RankProcesses(replace(place, ranks=size), options).join()
 
 

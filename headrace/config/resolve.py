@@ -257,10 +257,10 @@ def _with_compile(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolve
         return resolved
     if kept is not None:
         return resolved.changed("trainer", compile=kept.get("trainer", {}).get("compile", False))
-    # Not where no compiled run was seen: adapters change the layers between passes, ZeRO 3 gathers within them, and
-    # TRPO takes the gradient of a gradient.
+    # Not where no compiled run was seen: adapters change the layers between passes, ZeRO 3 gathers and context
+    # parallelism exchanges within them, and TRPO takes the gradient of a gradient.
     unseen = config.model.lora.rank > 0 or config.algorithm.policy_loss == "trpo"
-    unseen = unseen or (table.backend == "deepspeed" and table.zero_stage == 3)
+    unseen = unseen or (table.backend == "deepspeed" and table.zero_stage == 3) or table.cp > 1
     can = config.run.device.startswith("cuda") and not unseen and not compiler_lacks(inherited())
     return resolved.changed("trainer", compile=can and not config.rollout.deterministic)
 

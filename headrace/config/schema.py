@@ -18,6 +18,7 @@ class RunFile(RunTables):
             critic_problem(self.algorithm, self.critic)
             or _adapter_problem(self)
             or _trust_region_problem(self)
+            or _context_problem(self)
             or _sampling_problem(self)
             or turns_problem(self)
             or reward_problem(self)
@@ -145,6 +146,16 @@ def _trust_region_problem(config: RunFile) -> str | None:
         return (
             "algorithm.policy_loss = 'trpo' needs trainer.ranks = 1, backend 'auto' or 'single' and no trainer.compile"
         )
+    return None
+
+
+def _context_problem(config: RunFile) -> str | None:
+    """Why ranks cannot share the tokens of rows."""
+    table = config.trainer
+    if table.cp > 1 and table.compile is True:
+        return "trainer.compile has not been seen to work with trainer.cp above 1: leave one of them out"
+    if table.cp > 1 and config.run.stage == "sft" and config.sft.pack_tokens:
+        return "sft.pack_tokens packs short examples, trainer.cp divides long ones: set one of them to its default"
     return None
 
 

@@ -82,6 +82,8 @@ def training_of(config: RunFile, shape: ModelShape) -> Training:
         dtype_bytes=4 if model.dtype == "float32" else 2,
         optimizer=table.optimizer,
         micro_batch_tokens=table.micro_batch_tokens if offline is None else offline.micro_batch_tokens,
+        row_tokens=(config.rollout.context_length or config.rollout.sampling.max_tokens) if rl else 0,
+        cp=table.cp,
         checkpointing=table.gradient_checkpointing,
         logprob_chunk=_chunk(offline or table, config.run.device),
         adapter_rank=model.lora.rank,
@@ -202,6 +204,8 @@ def remedies(how: Training, table: str = "trainer") -> Iterator[tuple[str, Mappi
         yield "trainer.gradient_checkpointing = true", {"checkpointing": True}
     if how.micro_batch_tokens > 2048:
         yield f"{table}.micro_batch_tokens = 2048", {"micro_batch_tokens": 2048}
+    if how.tokens > how.micro_batch_tokens and how.here % (2 * how.cp) == 0 and how.backend == "fsdp2":
+        yield f"trainer.cp = {2 * how.cp}", {"cp": 2 * how.cp}
     if how.dtype_bytes == 4:
         yield 'model.dtype = "bfloat16"', {"dtype_bytes": 2}
     if how.backend == "single" and how.optimizer == "adamw":

@@ -38,6 +38,10 @@ class Training:
     """Bytes per parameter in the forward pass and in publications: 2 for bfloat16, 4 for float32."""
     optimizer: str = "adamw"
     micro_batch_tokens: int = 8192
+    row_tokens: int = 0
+    """The longest row; one that is longer than a micro-batch is alone in it."""
+    cp: int = 1
+    """Ranks that share the tokens of a row."""
     checkpointing: bool = False
     logprob_chunk: int = chunks.logprob_chunk(0, "cuda")
     adapter_rank: int = 0
@@ -56,6 +60,11 @@ class Training:
     def here(self) -> int:
         """Ranks on one machine."""
         return self.ranks // self.nodes
+
+    @property
+    def tokens(self) -> int:
+        """Most tokens that a rank computes at a time."""
+        return max(self.micro_batch_tokens, math.ceil(self.row_tokens / self.cp))
 
     @property
     def sharding(self) -> tuple[int, int, int]:
@@ -119,7 +128,7 @@ def states(shape: ModelShape, how: Training) -> dict[str, int]:
 
 
 def activation_bytes(shape: ModelShape, how: Training) -> int:
-    """Bytes kept for the backward pass by a forward pass over `micro_batch_tokens`, head excluded.
+    """Bytes kept for the backward pass by a forward pass over `how.tokens`, head excluded.
 
     A layer as transformers writes a Llama, without fused kernels, keeps of each token: of two RMS norms the input in
     float32, the normalized and the output, (4 + 2 c) h; queries, keys, values and the attention's output,
@@ -136,7 +145,7 @@ def activation_bytes(shape: ModelShape, how: Training) -> int:
         norms += (4 + c) * (shape.queries + shape.keys)
     layer = norms + c * (2 * shape.queries + 2 * shape.keys) + 4 * c * shape.inner
     stream = (4 if casts else c) * shape.hidden
-    tokens = how.micro_batch_tokens
+    tokens = how.tokens
     last = (8 if casts else 4 + 2 * c) * shape.hidden * tokens
     if how.checkpointing:
         return tokens * (shape.layers * stream + layer) + last
@@ -218,7 +227,7 @@ def _step(shape: ModelShape, how: Training) -> Iterator[MemoryUse]:
     c = how.dtype_bytes
     yield MemoryUse("activations", activation_bytes(shape, how))
     # Logits, their exponentials and the gradient of both, in float32, of one chunk of tokens.
-    chunk = min(how.logprob_chunk, how.micro_batch_tokens)
+    chunk = min(how.logprob_chunk, how.tokens)
     trains_head = not how.adapter_rank
     wide = (4 + (c + 4 if c < 4 else 0)) * shape.head if trains_head else 0
     yield MemoryUse("head", 12 * chunk * shape.vocabulary + wide + (c * shape.head if c < 4 else 0))

@@ -24,6 +24,8 @@ class ModelFacts:
     family: str
     context_length: int
     vocab_size: int
+    heads: int
+    """Attention heads; 0 = the config names none."""
 
 
 def check_model(path: Path, *, engine: str, scan: bool = False) -> ModelFacts:
@@ -52,7 +54,7 @@ def check_model(path: Path, *, engine: str, scan: bool = False) -> ModelFacts:
             f"{path} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)}); "
             "save it there with tokenizer.save_pretrained"
         )
-    return ModelFacts(path, family, int(context), int(vocabulary))
+    return ModelFacts(path, family, int(context), int(vocabulary), int(text.get("num_attention_heads") or 0))
 
 
 def scoring_context(path: Path) -> int | None:

@@ -44,6 +44,9 @@ class ProcessKeys(Table):
     """How a step is computed: `auto` is `single` on one rank and `fsdp2` on several."""
     ranks: int = Field(1, ge=1)
     """Processes of the trainer on all machines together, one for each GPU. Changes no gradient."""
+    cp: int = Field(1, ge=1)
+    """Ranks that share the tokens of each row (context parallelism): a divisor of `ranks`, of those of a machine and of
+    the model's attention heads. For rows that one GPU cannot hold; FSDP2 only. Changes no gradient."""
     nodes: int = Field(1, ge=1)
     """Machines of the trainer, with equally many ranks on each. All must see the run directory."""
     rendezvous: str = Field("", pattern=r"^(|.+:\d+)$")
@@ -60,8 +63,8 @@ class ProcessKeys(Table):
     """For FSDP2 and DeepSpeed: keep weights and optimizer in host memory."""
     compile: bool | Literal["auto"] = "auto"
     """Compile the model's layers: a slow first step, faster ones after. `auto` is true on a GPU with a C compiler and
-    Python's headers, unless `rollout.deterministic` is set, with LoRA, on DeepSpeed's stage 3, or in a resumed run
-    that began without."""
+    Python's headers, unless `rollout.deterministic` is set, with LoRA, with `cp`, on DeepSpeed's stage 3, or in a
+    resumed run that began without."""
     collective_timeout_s: float = Field(600.0, gt=0)
     """Seconds to wait for a rank at a collective before the trainer ends and is restarted."""
     optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"
@@ -89,6 +92,13 @@ class ProcessKeys(Table):
                 f"ranks = {self.ranks} (all machines together) is no multiple of nodes = {self.nodes}: each machine "
                 f"has equally many; take {max(self.ranks // self.nodes, 1) * self.nodes}"
             )
+        if self.ranks // self.nodes % self.cp:
+            raise ValueError(
+                f"cp = {self.cp} does not divide ranks / nodes = {self.ranks // self.nodes}: ranks of one machine "
+                "share the tokens of their rows"
+            )
+        if self.cp > 1 and self.backend not in ("auto", "fsdp2"):
+            raise ValueError(f"cp = {self.cp} needs backend 'fsdp2' or 'auto', not {self.backend!r}")
         return self
 
     @property

@@ -56,7 +56,7 @@ def test_a_killed_ppo_run_with_critic_and_reference_ends_with_the_same_weights(s
 
 @pytest.mark.long
 def test_a_rank_that_is_killed_takes_the_trainer_along_and_nothing_is_lost(start: Start) -> None:
-    run = start("--trainer.ranks", "2", "--trainer.checkpoint-every", "2", *PPO)
+    run = start("--trainer.ranks", "2", "--trainer.cp", "2", "--trainer.checkpoint-every", "2", *PPO)
     run.wait_for_step(3)
     leader = psutil.Process(run.pid("trainer"))
     (follower,) = [child for child in leader.children() if "--rank" in child.cmdline()]
@@ -68,8 +68,12 @@ def test_a_rank_that_is_killed_takes_the_trainer_along_and_nothing_is_lost(start
 
 
 @pytest.mark.long
-def test_two_ranks_of_which_one_is_killed_in_half_a_shard_end_in_the_same_bits(start: Start, tmp_path: Path) -> None:
-    two, point = ("--trainer.ranks", "2", "--trainer.checkpoint-every", "2"), "trainer.step.half_written"
+@pytest.mark.parametrize("context", ["1", "2"])
+def test_two_ranks_of_which_one_is_killed_in_half_a_shard_end_in_the_same_bits(
+    start: Start, tmp_path: Path, context: str
+) -> None:
+    point = "trainer.step.half_written"
+    two = ("--trainer.ranks", "2", "--trainer.cp", context, "--trainer.checkpoint-every", "2")
     expected = finished(start(*two))["weights_sha256"]
     killed = start(*two, environment=arm(tmp_path / "points", point, 2))
     assert finished(killed)["weights_sha256"] == expected
@@ -77,11 +81,12 @@ def test_two_ranks_of_which_one_is_killed_in_half_a_shard_end_in_the_same_bits(s
 
 
 @pytest.mark.long
-def test_a_run_of_two_ranks_stops_and_resumes_with_one(start: Start) -> None:
+@pytest.mark.parametrize("then", [("--trainer.ranks", "1"), ("--trainer.ranks", "2", "--trainer.cp", "2")])
+def test_a_run_of_two_ranks_stops_and_resumes_with_one_or_with_shared_rows(start: Start, then: tuple[str, ...]) -> None:
     run = start("--trainer.ranks", "2")
     run.wait_for_step(3)
     run.stop()
-    run.start("--resume", "--trainer.ranks", "1")
+    run.start("--resume", *then)
     finished(run)
     log = (run.run_dir / "logs" / "trainer.log").read_text()
     assert re.search(r'"event": "rank_started"', log)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from headrace.wire.rundir.events import read_events
 from tests.armed import arm
@@ -76,6 +77,11 @@ VARIANTS = {
     "compiled": ("--trainer.compile", "true"),
     "float32 head, checkpointing": ("--model.fp32-head", "true", "--trainer.gradient-checkpointing", "true"),
 }
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="not here: needs two GPUs")
+def test_two_gpus_that_share_rows_end_in_order(start: Start) -> None:
+    finished(start("--trainer.ranks", "2", "--trainer.cp", "2"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

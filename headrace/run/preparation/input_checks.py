@@ -22,8 +22,13 @@ def check_input(resolved: Resolved, *, scan: bool = False) -> None:
     """
     config = resolved.config
     check_dtype(resolved)
-    if check_model_folder(resolved, scan=scan):
+    if facts := check_model_folder(resolved, scan=scan):
         _check_reasoning_tags(resolved)
+        if facts.heads % config.trainer.cp:
+            raise ConfigError(
+                f"{resolved.place('trainer', 'cp')}: {config.trainer.cp} does not divide the model's {facts.heads} "
+                "attention heads, of which each rank takes a part"
+            )
     reason = group_problem(config.algorithm, config.batch.group_size)
     if reason is not None:
         raise ConfigError(f"{resolved.place('batch', 'group_size')}: {reason}")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from beartype import beartype
-from jaxtyping import Float, Int, jaxtyped
+from jaxtyping import Bool, Float, Int, jaxtyped
 from torch import Tensor
 
 from headrace.services.trainer.algorithms.products import on_onednn, product, wide_product, widened
@@ -41,6 +41,10 @@ class KeptIds(NamedTuple):
     """Each of a token once."""
     most: int
     """The largest count, known on the host: reading it from the device would wait for all that is queued there."""
+
+    def of(self, chosen: Bool[Tensor, " tokens"]) -> "KeptIds":
+        """The ids of some of the tokens."""
+        return KeptIds(self.counts[chosen], self.ids[chosen.repeat_interleave(self.counts)], self.most)
 
 
 @jaxtyped(typechecker=beartype)

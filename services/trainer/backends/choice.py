@@ -3,6 +3,7 @@
 import torch
 
 from headrace.services.trainer.backends.backend import Backend
+from headrace.services.trainer.backends.context_check import check_context
 from headrace.services.trainer.backends.options import BACKENDS, BackendOptions
 from headrace.services.trainer.backends.single import SingleDevice
 from headrace.services.trainer.distributed.collectives import Ranks
@@ -14,7 +15,7 @@ from headrace.wire.errors import ConfigError
 def make_backend(module: TrainedModule, ranks: Ranks, device: torch.device, options: BackendOptions) -> Backend:
     """Builds the backend, which takes over `module`, the same on every rank.
 
-    Raises ConfigError for unsupported settings.
+    Raises ConfigError for unsupported settings, and for a model whose tokens cannot be divided over ranks.
     """
     name = choose(options.name, ranks.size)
     match name:
@@ -25,7 +26,10 @@ def make_backend(module: TrainedModule, ranks: Ranks, device: torch.device, opti
         case "fsdp2":
             from headrace.services.trainer.backends.fsdp2 import FullyShardedBackend
 
-            return FullyShardedBackend(module, ranks, device, options)
+            sharded = FullyShardedBackend(module, ranks, device, options)
+            if ranks.context is not None:
+                check_context(sharded)
+            return sharded
         case _:
             from headrace.services.trainer.backends.deepspeed import DeepSpeedBackend
 

@@ -17,8 +17,10 @@ def shard(module: TrainedModule, ranks: Ranks, device: torch.device, *, cpu_offl
 
     Layers compute in the module's forward dtype; master weights and the sums of gradients are float32. `cpu_offload`:
     shards and optimizer stay in host memory. `compiled`: layers are compiled by torch.compile. Weights that are still
-    in their files (`module.deferred`) are read now, each rank its own.
+    in their files (`module.deferred`) are read now, each rank its own. Ranks that share rows divide their tokens.
     """
+    if ranks.context is not None:
+        module.share_tokens(ranks.context)
     with with_watchdog():
         mesh = init_device_mesh(device.type, (ranks.size,))
     low = module.forward_dtype == torch.bfloat16

@@ -9,7 +9,7 @@ ranks in a row are one data-parallel rank: they have the same rows, and whatever
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from torch._C._distributed_c10d import Store
 
 from headrace.wire.errors import TransientError
 from headrace.wire.weights.collective import with_watchdog
+
+if TYPE_CHECKING:
+    from headrace.services.trainer.distributed.context import ContextGroup
 
 
 class Ranks:
@@ -31,8 +34,8 @@ class Ranks:
         """Store of the rendezvous; None for one process alone."""
         self.side_store: Store | None = None
         """The same over another connection, for one thread beside the main one: a wait blocks its connection."""
-        self.context_size = 1
-        """Number of ranks that share their rows; their numbers are consecutive."""
+        self.context: ContextGroup | None = None
+        """The ranks that share this one's rows; None: it has rows of its own."""
         self.beside = size
         """Number of ranks on this machine; their numbers are consecutive."""
         self.before_leaving: Callable[[], None] = lambda: None
@@ -44,8 +47,12 @@ class Ranks:
         return cls(0, 1)
 
     @classmethod
-    def join(cls, rank: int, size: int, store: Store, *, device: torch.device, timeout_s: float) -> Self:
+    def join(
+        cls, rank: int, size: int, store: Store, *, device: torch.device, timeout_s: float, context: int = 1
+    ) -> Self:
         """Makes this process a member of torch's default group; blocks until all are there.
+
+        `context` ranks in a row share their rows (`trainer.cp`).
 
         No collective of the group (a backend's included) waits longer than `timeout_s`. Raises TransientError when a
         rank does not come in that time.
@@ -61,6 +68,10 @@ class Ranks:
             found = cls(rank, size, store)
             # Before the barrier, after which the store may be sealed.
             found.side_store = store.clone()  # type: ignore[attr-defined]
+            if context > 1:
+                from headrace.services.trainer.distributed.context import ContextGroup
+
+                found.context = ContextGroup(context, kinds=kinds, timeout_s=timeout_s)
             found.barrier()
         except RuntimeError as error:
             raise TransientError(f"rank {rank} found no group of {size} ranks in {timeout_s:.0f} s: {error}") from error
@@ -73,6 +84,11 @@ class Ranks:
         whole = tensor.detach().clone()
         self._call("sum", lambda: dist.all_reduce(whole))
         return whole
+
+    @property
+    def context_size(self) -> int:
+        """Number of ranks that share their rows; their numbers are consecutive."""
+        return 1 if self.context is None else self.context.size
 
     @property
     def data_size(self) -> int:

@@ -59,6 +59,8 @@ class LaunchOptions:
     """Device of this rank."""
     timeout_s: float
     """Deadline of every collective, and for the ranks of one machine to join."""
+    context: int = 1
+    """Number of ranks in a row that share their rows."""
     grouped: bool = False
     """Even one rank alone gets a process group, which FSDP2 and DeepSpeed need."""
     rendezvous: str = ""
@@ -75,6 +77,7 @@ class LaunchOptions:
         return cls(
             device=rank_device(settings.run.device, place.local),
             timeout_s=table.collective_timeout_s,
+            context=table.cp,
             grouped=grouped,
             rendezvous=table.rendezvous,
             announce=settings.announce,
@@ -133,7 +136,14 @@ class RankProcesses:
             # Whatever interface a cluster names, or the host's name resolves to.
             set_variable("GLOO_SOCKET_IFNAME", name)
         store = self._join_one_machine() if place.nodes == 1 else self._join_machines()
-        ranks = Ranks.join(place.rank, place.ranks, store, device=options.device, timeout_s=options.timeout_s)
+        ranks = Ranks.join(
+            place.rank,
+            place.ranks,
+            store,
+            device=options.device,
+            timeout_s=options.timeout_s,
+            context=options.context,
+        )
         ranks.beside = place.ranks // place.nodes
         if self._store is not None and (reason := self._store.seal()):
             log.warning(

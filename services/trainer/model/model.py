@@ -4,8 +4,8 @@ The heads' products are inside `forward`, so that a backend that shards weights 
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
 from headrace.services.trainer.algorithms.logprobs import KeptIds, TokenScores, token_logprobs
+from headrace.services.trainer.distributed.context import ContextGroup, share_attention
 from headrace.services.trainer.model.deferred import Deferred
 from headrace.services.trainer.model.layout import Layout, model_layout, plain_layout
 from headrace.services.trainer.model.lora import adapter_parameters, adapters_off, merged_state
@@ -36,6 +37,8 @@ class TrainedModule(nn.Module):
         super().__init__()
         self.model = model
         self.deferred = deferred
+        self.context: ContextGroup | None = None
+        """The ranks over which the tokens of a row are divided."""
         self.lora = lora if lora is not None and lora.rank else None
         self.forward_dtype = forward_dtype
         self._adapters = plain_layout(adapter_parameters(model)) if self.lora else None
@@ -71,6 +74,24 @@ class TrainedModule(nn.Module):
         """The head's weight (a policy's is the embedding's own if they are tied)."""
         raise NotImplementedError
 
+    def share_tokens(self, context: ContextGroup) -> None:
+        """Divides the tokens of each row over the ranks of `context`. Raises ConfigError if attention cannot be."""
+        self._undivided = self.model.config._attn_implementation
+        share_attention(self.model, context)
+        self.context = context
+
+    @contextmanager
+    def whole_rows(self) -> Iterator[None]:
+        """Within it each rank computes whole rows."""
+        context, shared = self.context, self.model.config._attn_implementation
+        self.context = None
+        self.model.set_attn_implementation(self._undivided)
+        try:
+            yield
+        finally:
+            self.context = context
+            self.model.set_attn_implementation(shared)
+
     def layers(self) -> list[nn.Module]:
         """The decoder's layers in their order: the units of sharding."""
         return layers_of(self.body)
@@ -81,13 +102,18 @@ class TrainedModule(nn.Module):
         positions: Int[Tensor, "rows seq"] | None = None,
         bounds: Int[Tensor, " borders"] | None = None,
     ) -> Float[Tensor, "rows seq hidden"]:
-        """Hidden states before the head. Rows begin at position 0; padding at their end changes nothing before it.
+        """Hidden states before the head, of this rank's part of the rows if their tokens are divided.
+
+        Rows begin at position 0; padding at their end changes nothing before it.
 
         `positions`: where a row holds several sequences, each token's place in its own. That attention does not cross
         them depends on the family (see `headrace.services.trainer.stages.offline.packing_check`). `bounds`: where the
         sequences of one row begin, and its end, for families whose layers need these bounds.
         """
         low = self.forward_dtype == torch.bfloat16
+        if self.context is not None:
+            assert positions is None and bounds is None, "packed rows are not divided"
+            token_ids, positions = self.context.part(token_ids)
         packed: dict[str, Tensor | int] = {} if positions is None else {"position_ids": positions}
         if bounds is not None:
             packed |= _sequences(bounds)
@@ -159,10 +185,14 @@ class Policy(TrainedModule):
 
         `positions` and `bounds` as in `hidden`, `kept` as in `token_logprobs`.
         """
-        states = self.hidden(token_ids, positions, bounds)[rows, places]
-        return token_logprobs(
-            states, self.head, targets, temperature=temperature, chunk=chunk, fp32_head=self.fp32_head, kept=kept
-        )
+        states = self.hidden(token_ids, positions, bounds)
+        score = partial(token_logprobs, chunk=chunk, fp32_head=self.fp32_head)
+        if self.context is None:
+            return score(states[rows, places], self.head, targets, temperature=temperature, kept=kept)
+        own, places = self.context.own(places, token_ids.shape[1])
+        kept = None if kept is None else kept.of(own)
+        scores = score(states[rows[own], places], self.head, targets[own], temperature=temperature[own], kept=kept)
+        return TokenScores(*(self.context.join(one, own) for one in scores))
 
     def adapters_off(self) -> AbstractContextManager[None]:
         """Within it the model computes without its adapters: a reference that costs no memory."""
@@ -195,9 +225,12 @@ class ValueModel(TrainedModule):
         self, token_ids: Int[Tensor, "rows seq"], rows: Int[Tensor, " tokens"], places: Int[Tensor, " tokens"]
     ) -> Float[Tensor, "tokens outputs"]:
         """The head's outputs at the given places: float32 (float64 stays)."""
-        states = self.hidden(token_ids)[rows, places]
+        states = self.hidden(token_ids)
         wide = torch.float64 if states.dtype == torch.float64 else torch.float32
-        return F.linear(states.to(wide), self.head.to(wide))
+        if self.context is None:
+            return F.linear(states[rows, places].to(wide), self.head.to(wide))
+        own, places = self.context.own(places, token_ids.shape[1])
+        return self.context.join(F.linear(states[rows[own], places].to(wide), self.head.to(wide)), own)
 
 
 def layers_of(body: nn.Module) -> list[nn.Module]:

@@ -1,6 +1,6 @@
 """One rank of a trainer's models: two steps of an algorithm, then everything that a checkpoint holds, into a folder.
 
-python -m tests.integration.trainer.learner_rank FOLDER RANKS BACKEND ALGORITHM
+python -m tests.integration.trainer.learner_rank FOLDER RANKS BACKEND ALGORITHM CONTEXT
 """
 
 import json
@@ -31,7 +31,13 @@ def two_steps(folder, ranks, *, backend, algorithm):
             "algorithm": {"name": algorithm, "kl_coef": 0.1, "minibatches": 2},
             "critic": {"learning_rate": 1e-2},
             "discriminator": {"every": 1, "learning_rate": 1e-3},
-            "trainer": {"learning_rate": 1e-3, "micro_batch_tokens": 60, "backend": backend, "ranks": ranks.size},
+            "trainer": {
+                "learning_rate": 1e-3,
+                "micro_batch_tokens": 60,
+                "backend": backend,
+                "ranks": ranks.size,
+                "cp": ranks.context_size,
+            },
             "run_dir": folder / backend,
         }
     )
@@ -52,9 +58,11 @@ def two_steps(folder, ranks, *, backend, algorithm):
 
 def main() -> None:
     folder, size, backend, algorithm = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-    place = read_place(sys.argv[5:])
+    place = read_place(sys.argv[6:])
     torch.set_num_threads(1)
-    ranks = assemble_ranks(size, place, device=torch.device("cpu"), timeout_s=120, grouped=True)
+    ranks = assemble_ranks(
+        size, place, device=torch.device("cpu"), timeout_s=120, grouped=True, context=int(sys.argv[5])
+    )
     metrics, tensors = two_steps(folder, ranks, backend=backend, algorithm=algorithm)
     if ranks.rank == 0:
         (folder / f"{backend}.json").write_text(json.dumps(metrics))

@@ -21,10 +21,12 @@ SHARED = (
 )
 
 
-def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tmp_path):
+@pytest.mark.parametrize("context", ["1", "2"])
+def test_ppo_with_critic_and_reference_is_the_same_on_one_device_and_on_ranks(tmp_path, context):
     write_tokenizer(tiny_folder(tmp_path / "model", layers=2))
     expected_metrics, expected = two_steps(tmp_path, Ranks.alone(), backend="single", algorithm="ppo")
-    command = [sys.executable, "-m", "tests.integration.trainer.learner_rank", str(tmp_path), "2", "fsdp2", "ppo"]
+    words = (str(tmp_path), "2", "fsdp2", "ppo", context)
+    command = [sys.executable, "-m", "tests.integration.trainer.learner_rank", *words]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

@@ -64,6 +64,8 @@ def test_a_node_out_of_range_or_without_a_reachable_rendezvous_is_rejected(setti
     ("trainer", "words"),
     [
         ({"ranks": 3, "nodes": 2}, "take 2"),
+        ({"ranks": 4, "nodes": 2, "cp": 4}, "cp = 4 does not divide ranks / nodes = 2"),
+        ({"ranks": 2, "cp": 2, "backend": "deepspeed"}, "needs backend 'fsdp2'"),
         ({"rendezvous": "here"}, "rendezvous"),
         ({"rendezvous": "here:0"}, "from 1 to 65535"),
         ({"rendezvous": "here:65536"}, "from 1 to 65535"),

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from headrace.services.trainer.backends.frozen import make_frozen
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
@@ -14,6 +15,7 @@ from headrace.services.trainer.stages.offline.sft import Supervised
 from headrace.services.trainer.stages.offline.step import OfflineStep
 from headrace.wire.errors import ConfigError
 from headrace.wire.weights import join_groups, snapshot_groups, tensors_of
+from tests.families import tiny_family
 from tests.integration.trainer.backends import work
 from tests.ranks import through_checkpoint
 from tests.unit.services.trainer.families import family
@@ -46,6 +48,24 @@ def steps(options, **kind):
         return {"seen": seen}, weights | {
             f"state/{name}": value.clone() for name, value in backend.whole_state().items()
         }
+
+    return case
+
+
+def family_steps(options, kind, **more):
+    """One step's gradient in float32, and five steps in float64, of a tiny model of a family."""
+
+    def case(make, folder):
+        def made(dtype):
+            model = tiny_family(kind, **more).to(dtype).train()
+            # Grouped products of experts exist in lower dtypes alone.
+            model.set_experts_implementation("eager")
+            return make(Policy(model, forward_dtype=dtype), options)
+
+        found = {f"gradient/{name}": value for name, value in work.gradient(made(torch.float32), 3, folder).items()}
+        exact = made(torch.float64)
+        seen = [work.one_step(exact) for _ in range(5)]
+        return {"seen": seen}, found | {f"weights/{name}": value for name, value in exact.whole_weights()}
 
     return case
 
@@ -165,6 +185,51 @@ def refusals(make, folder):
     return reasons, {}
 
 
+def divided(make, folder):
+    """The reasons against families that pass on more than attention, and a sum of gradients after the checks."""
+    reasons = []
+    for kind in ("qwen3_next", "mamba2", "gemma2"):
+        try:
+            make(Policy(family(kind), forward_dtype=torch.float32), FSDP2)
+        except ConfigError as error:
+            reasons.append(str(error))
+    module = work.policy()
+    make(module, FSDP2)
+    return {"reasons": reasons, "left": [name for name, one in module.named_parameters() if one.grad is not None]}, {}
+
+
+def saved(options):
+    """Bytes that autograd keeps of a row of 16,384 tokens, less those of the weights."""
+
+    def case(make, folder):
+        torch.manual_seed(0)
+        config = LlamaConfig(
+            vocab_size=work.VOCAB,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=16384,
+        )
+        backend = make(Policy(LlamaForCausalLM(config).train(), forward_dtype=torch.float32), options)
+        ids, kept = torch.zeros(1, 16384, dtype=torch.long), {}
+
+        def keep(tensor):
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes() if 16384 // 2 in tensor.shape or 16384 in tensor.shape else 0
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            places = torch.arange(0, 16384, 64)
+            scores = backend(ids, torch.zeros_like(places), places, places % 64, torch.ones(len(places)), 0)
+        loss = scores.logprobs.sum()
+        backend.backward(loss)
+        return {"seen": [float(loss.detach())], "bytes": sum(kept.values())}, {}
+
+    return case
+
+
 def packing(options):
     """Whether packed examples see each other: in a model of ours they do not, two others are refused with reasons."""
 
@@ -201,7 +266,16 @@ def zero(stage):
 
 
 FSDP2 = work.options("fsdp2")
+FAMILIES = {
+    "dense": ("qwen2", {"tie_word_embeddings": False}),
+    "tied": ("llama", {"tie_word_embeddings": True}),
+    "window": ("mistral", {"sliding_window": 3}),
+    "latent": ("deepseek_v3", {}),
+    "experts": ("qwen3_moe", {}),
+}
+"""What is kept in attention, or between tokens, differs."""
 CASES = {
+    **{f"family-{name}": family_steps(FSDP2, kind, **more) for name, (kind, more) in FAMILIES.items()},
     "fsdp2-gradients": gradients(FSDP2),
     "fsdp2-steps": steps(FSDP2, tied=False, checkpointing=True),
     "fsdp2-offloaded": steps(work.options("fsdp2", cpu_offload=True), tied=False, checkpointing=True),
@@ -218,6 +292,8 @@ CASES = {
     "fsdp2-packing": packing(FSDP2),
     "fsdp2-save": save(FSDP2, "fsdp2"),
     "refusals": refusals,
+    "divided": divided,
+    "saved": saved(FSDP2),
     "zero2-qlora": steps(zero(2), lora=work.QLORA),
     "zero3-gradients": gradients(zero(3)),
     "zero3-steps": steps(zero(3), tied=False, checkpointing=True),

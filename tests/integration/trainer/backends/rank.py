@@ -1,4 +1,4 @@
-"""One rank of a small world: `rank FOLDER CASES SIZE`. Rank 0 starts the others and writes what came out."""
+"""One rank of a small world: `rank FOLDER CASES SIZE CONTEXT`. Rank 0 starts the others and writes what came out."""
 
 import json
 import os
@@ -16,10 +16,11 @@ from tests.ranks import assemble_ranks
 TIMEOUT_S = 90.0
 
 
-def main(folder: Path, names: list[str], size: int) -> None:
+def main(folder: Path, names: list[str], size: int, context: int) -> None:
     torch.set_num_threads(1)
     cpu = torch.device("cpu")
-    ranks = assemble_ranks(size, read_place(sys.argv[4:]), device=cpu, timeout_s=TIMEOUT_S, grouped=True)
+    place = read_place(sys.argv[5:])
+    ranks = assemble_ranks(size, place, device=cpu, timeout_s=TIMEOUT_S, grouped=True, context=context)
     for name in names:
         numbers, tensors = cases.CASES[name](lambda module, options: make_backend(module, ranks, cpu, options), folder)
         if ranks.rank == 0:
@@ -36,4 +37,4 @@ def read(folder: Path, name: str, size: int):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3]), int(sys.argv[4]))

@@ -114,16 +114,16 @@ def one_step(backend, *, size=3, rate=1e-2, clip=0.0):
     tokens = sum(len(row.ids) - row.prompt for row in data)
     parts = [data[start : start + size] for start in range(0, len(data), size)]
     ranks = backend.ranks
-    rounds = -(-len(parts) // ranks.size)
+    rounds = -(-len(parts) // ranks.data_size)
     total = torch.zeros(1, dtype=torch.float64)
     for number in range(rounds):
-        place = number * ranks.size + ranks.rank
+        place = number * ranks.data_size + ranks.data_rank
         mine = parts[place] if place < len(parts) else parts[0][:1]
         loss = micro_loss(backend, mine, tokens) * float(place < len(parts))
         backend.backward(loss, last=number == rounds - 1)
         total += float(loss.detach())
     norm = backend.apply(learning_rate=rate, grad_clip=clip)
-    return float(ranks.sum(total)), norm
+    return float(ranks.sum_data(total)), norm
 
 
 def gradient(backend, size, folder):
@@ -140,7 +140,7 @@ def gradient(backend, size, folder):
 def value_step(backend):
     """Both outputs at each row's last place are drawn to its advantage; returns the loss and the gradient's norm."""
     data, ranks = rows(), backend.ranks
-    mine = data[ranks.rank :: ranks.size]
+    mine = data[ranks.data_rank :: ranks.data_size]
     ids = torch.zeros((len(mine), 12), dtype=torch.long)
     for number, row in enumerate(mine):
         ids[number, : len(row.ids)] = row.ids
@@ -148,4 +148,4 @@ def value_step(backend):
     targets = torch.tensor([row.advantage for row in mine])[:, None]
     loss = (values - targets).square().sum() / len(data)
     backend.backward(loss, last=True)
-    return float(ranks.sum(loss.detach())), backend.apply(learning_rate=1e-2, grad_clip=1.0)
+    return float(ranks.sum_data(loss.detach())), backend.apply(learning_rate=1e-2, grad_clip=1.0)

@@ -68,7 +68,17 @@ def test_every_named_remedy_is_a_key_and_makes_the_run_fit(tmp_path: Path) -> No
     assert "smaller model" in found(tmp_path, CUDA + SGLANG, EIGHT, [4, 80]).fix
 
 
-@pytest.mark.parametrize("how", [Training(dtype_bytes=4), Training(backend="fsdp2", ranks=2)])
+def test_a_row_longer_than_a_micro_batch_is_counted_and_divided_over_ranks(tmp_path: Path) -> None:
+    long = SGLANG.replace("4096", "131072")
+    said = found(tmp_path, CUDA + long + "[trainer]\nranks = 8\ngradient_checkpointing = true\n", EIGHT, [80] * 9)
+    assert said.level is Level.WARN and "trainer.cp = 2" in said.fix
+    shared = "[trainer]\nranks = 8\ncp = 8\ngradient_checkpointing = true\n"
+    assert found(tmp_path, CUDA + long + shared, EIGHT, [80] * 9).level is Level.OK
+    how = training_of(resolved(tmp_path, CUDA + long + shared).config, EIGHT)
+    assert how.tokens == 131072 // 8
+
+
+@pytest.mark.parametrize("how", [Training(dtype_bytes=4), Training(backend="fsdp2", ranks=2, row_tokens=9999)])
 def test_every_key_of_a_remedy_exists(how: Training) -> None:
     for text, _ in [*remedies(how), *remedies(how, "sft")]:
         table: Any = RunFile
