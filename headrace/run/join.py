@@ -1,8 +1,6 @@
 """Joins a further machine to a trainer: writes its settings and keeps its processes alive until the run ends."""
 
 import asyncio
-import signal
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -60,10 +58,13 @@ def join_placed(run_dir: Path, node: int, resolved: Resolved, environment: Mappi
     """
     check_nodes(resolved)
     table, watch = resolved.config.trainer, RunWatch(run_dir)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FINISHED))
     host, _, port = table.rendezvous.rpartition(":")
     who, seconds = f"machine 0 of {run_dir}", ready_s(resolved.config.supervisor, table)
-    if not await_end_of(lambda: "" if watch.ended() else problem_at(host, int(port), who), seconds):
+    try:
+        listens = await_end_of(lambda: "" if watch.ended() else problem_at(host, int(port), who), seconds)
+    except KeyboardInterrupt:
+        return FINISHED
+    if not listens:
         keys = "supervisor.ready_s and trainer.rendezvous_timeout_s"
         raise WaitTimeoutError(f"{who} to listen at {table.rendezvous} ({keys}): see its output", seconds)
     if watch.ended():
