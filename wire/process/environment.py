@@ -92,8 +92,8 @@ def set_variable(name: str, value: str) -> None:
 def keep_out() -> list[str]:
     """Removes what a cluster or a launcher of other programs sets, and returns the names.
 
-    Each of these variables would move a connection of the run to another place: addresses and ranks of launchers (a
-    trainer has its own, see `headrace.services.trainer.distributed`), gRPC's switches, and interfaces for collectives
+    Each of these variables would move a connection of the run to another place: addresses and ranks of launchers
+    (`launched_with` still has them, for the trainer's place), gRPC's switches, and interfaces for collectives
     that this machine does not have.
     """
     there = {name for _, name in socket.if_nameindex()}
