@@ -19,7 +19,4 @@ def join(
     json: Json = False,
 ) -> None:
     with reported_errors(json=json, stopped="stopped") as output:
-        folder = run_dir.resolve()
-        status = join_node(folder, node, rendezvous, inherited(), output)
-        output.in_json({"node": node, "run_dir": str(folder), "status": status})
-        raise typer.Exit(status)
+        raise typer.Exit(join_node(run_dir.resolve(), node, rendezvous, inherited(), output))

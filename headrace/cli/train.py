@@ -17,8 +17,9 @@ from headrace.config.unused import unused
 from headrace.data.prepare import PreparedData
 from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.wants import Wants
-from headrace.inspect.output import Output
+from headrace.inspect.output import FINISHED, Output
 from headrace.run.execute import execute
+from headrace.run.join import join_placed
 from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
 from headrace.run.preparation.fork import fork_run
@@ -26,7 +27,8 @@ from headrace.run.preparation.input_checks import check_around
 from headrace.supervisor.fork_server.client import ForkServer
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError
-from headrace.wire.process.environment import inherited
+from headrace.wire.process.environment import inherited, launched_with
+from headrace.wire.process.launcher import node_placement
 from headrace.wire.rundir.layout import RunPaths
 
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the run directory.")]
@@ -53,7 +55,11 @@ def train(
 ) -> None:
     began = time.monotonic()
     with reported_errors(json=json, place=run_dir or Path("runs")) as output:
+        place = node_placement(launched_with())
         if fork is not None:
+            if place:
+                fix = "fork on one machine with --dry-run, then start all with --resume"
+                raise ConfigError(f"--fork, but {place.origin} is set: {fix}")
             if file or resume:
                 raise ConfigError("--fork takes the config of the run that it names: leave out RUN.toml and --resume")
             run_dir, resume = forked(fork, from_step, run_dir, context.obj, output), True
@@ -61,7 +67,12 @@ def train(
             raise ConfigError("--from-step is for --fork RUN_DIR")
         if file is None and not (resume and run_dir):
             raise ConfigError("give a RUN.toml (or --resume with --run-dir)")
-        resolved = resolve(file or RunPaths(run_dir or Path()).run_toml, arguments=context.obj, environment=inherited())
+        file = file or RunPaths(run_dir or Path()).run_toml
+        resolved = resolve(file, arguments=context.obj, environment=inherited(), place=place)
+        if place and place.node:
+            folder = (run_dir or Path("runs") / resolved.config.run.id).resolve()
+            # The checks of a dry run are machine 0's.
+            raise typer.Exit(FINISHED if dry_run else join_placed(folder, place.node, resolved, inherited(), output))
         if accept_changed_code:
             _check_accepting(resolved, resume=resume)
         # A demo's run directory has the values of both of its stages.

@@ -12,6 +12,7 @@ from typing import Any
 from headrace.config.lines import key_lines, line_of
 from headrace.wire.errors import ConfigError
 from headrace.wire.process.environment import BROKER_FILE
+from headrace.wire.process.launcher import NodePlacement
 
 Path_ = tuple[str, ...]
 ENVIRONMENT_PREFIX = "HEADRACE_"
@@ -78,6 +79,12 @@ def read_environment(environment: Mapping[str, str]) -> Layer:
         keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
         layer.update(_from_text(keys, environment[name], name))
     return layer
+
+
+def read_placement(place: NodePlacement | None) -> Layer:
+    """What a launcher decides of `[trainer]`."""
+    given = {"nodes": place.nodes, "rendezvous": place.rendezvous} if place else {}
+    return {("trainer", key): Setting(value, place.origin, Path()) for key, value in given.items() if place and value}
 
 
 def read_arguments(arguments: Sequence[str]) -> Layer:

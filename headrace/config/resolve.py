@@ -46,6 +46,7 @@ from headrace.config.layers import (
     read_arguments,
     read_environment,
     read_file,
+    read_placement,
     shortened,
 )
 from headrace.config.schema import RunFile
@@ -57,6 +58,7 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.host.compiler import compiler_lacks
 from headrace.wire.host.regular_file import read_regular_text
 from headrace.wire.process.environment import inherited
+from headrace.wire.process.launcher import NodePlacement
 from headrace.wire.rundir.layout import RunPaths
 
 T = TypeVar("T")
@@ -99,14 +101,22 @@ class Resolved:
 
 
 def resolve(
-    file: Path | None, *, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    file: Path | None,
+    *,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    place: NodePlacement | None = None,
 ) -> Resolved:
     """Returns the resolved config. Raises ConfigError with one line per error, each naming its place."""
     text = str(file) if file else "arguments"
     from_file, lines = read_file(file) if file else ({}, {})
     from_file = _at_home(from_file, file) if file else {}
-    layer = _with_taskset(merge([from_file, read_environment(environment or {}), read_arguments(arguments)]))
-    return Resolved(_absolute(validate(layer, lines, text), layer), text, layer)
+    around = (read_environment(environment or {}), read_placement(place))
+    layer = _with_taskset(merge([from_file, *around, read_arguments(arguments)]))
+    resolved = Resolved(_absolute(validate(layer, lines, text), layer), text, layer)
+    if place:
+        place.check(resolved.config.trainer.nodes)
+    return resolved
 
 
 def settle(resolved: Resolved, run_dir: Path | None = None, *, goes_on: bool = False) -> Resolved:

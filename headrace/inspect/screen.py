@@ -30,12 +30,12 @@ _LONG_QUIET_S = 60.0
 class Lines:
     """Prints one line per step, evaluation and notice, and what the run waits for where none of them comes."""
 
-    def __init__(self, run_dir: Path, say: Callable[[str], None], *, started: str = "") -> None:
-        """`started`: the last line of the start, printed once the orchestrator answers."""
+    def __init__(self, run_dir: Path, say: Callable[[str], None], *, started: str = "", steps: bool = True) -> None:
+        """`started`: the last line of the start, printed once the orchestrator answers; `steps`: and evaluations."""
         self._print = say
         self._started = started
         self._last, self._filled = time.monotonic(), False
-        self._tail = StepTail(run_dir)
+        self._tail = StepTail(run_dir) if steps else None
         self._noticed = 0
         self._waiting = ""
 
@@ -49,7 +49,7 @@ class Lines:
         elif self._started:
             self._say(self._started)
             self._started = ""
-        for row in self._tail.read():
+        for row in self._tail.read() if self._tail else ():
             self._say(eval_line(row) if "version" in row else step_line(row, view.status))
         self._end_silence(view)
 

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.config.resolve import kept_settings, resolve
+from headrace.config.resolve import Resolved, kept_settings, resolve
 from headrace.inspect.output import FAILED, FINISHED, STOPPED, Output
 from headrace.inspect.screen import Lines
-from headrace.run.nodes import ready_s
+from headrace.run.nodes import check_nodes, ready_s
 from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
@@ -20,7 +20,9 @@ from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome
-from headrace.wire.errors import ConfigError
+from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.process.await_address import problem_at
+from headrace.wire.process.await_file import await_end_of
 from headrace.wire.process.environment import overlay
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.events import last_word
@@ -31,18 +33,45 @@ _LIVES = 3
 """Early deaths in a row allowed on a joining machine: each may be a wait of `trainer.rendezvous_timeout_s`."""
 
 
-def join_node(run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str], output: Output) -> int:
+def join_node(
+    run_dir: Path, node: int, rendezvous: str, environment: Mapping[str, str], output: Output, *, steps: bool = True
+) -> int:
     """Trains on a further machine until the whole trainer has ended; returns the exit status. Raises ConfigError.
 
-    `rendezvous`: empty = the address in the run's settings.
+    `rendezvous`: empty = the address in the run's settings. `steps`: print the run's steps, as machine 0 does.
     """
     settings = node_settings(run_dir, node, rendezvous, environment)
     lock = RunLock(run_dir, name=f"join-{node}.lock", what=f"machine {node} of {run_dir}")
     try:
         plan, budget = plan_node(settings, environment)
-        return _run_node(run_dir, plan, budget, output)
+        status = _run_node(run_dir, plan, budget, output, steps=steps)
+        output.in_json({"node": node, "run_dir": str(run_dir), "status": status})
+        return status
     finally:
         lock.release()
+
+
+def join_placed(run_dir: Path, node: int, resolved: Resolved, environment: Mapping[str, str], output: Output) -> int:
+    """Joins as `join_node` does once the trainer of machine 0 listens: the settings are those of this start then.
+
+    A stop ends with 0 here: a launcher passes on the highest exit status, and the run's is machine 0's.
+    """
+    check_nodes(resolved)
+    table, watch = resolved.config.trainer, RunWatch(run_dir)
+    host, _, port = table.rendezvous.rpartition(":")
+    who, seconds = f"machine 0 of {run_dir}", ready_s(resolved.config.supervisor, table)
+    try:
+        listens = await_end_of(lambda: "" if watch.ended() else problem_at(host, int(port), who), seconds)
+    except KeyboardInterrupt:
+        return FINISHED
+    if not listens:
+        keys = "supervisor.ready_s and trainer.rendezvous_timeout_s"
+        raise WaitTimeoutError(f"{who} to listen at {table.rendezvous} ({keys}): see its output", seconds)
+    if watch.ended():
+        output.say(f"{who} has ended before its trainer listened: see its output")
+        return FINISHED
+    status = join_node(run_dir, node, table.rendezvous, environment, output, steps=False)
+    return FINISHED if status == STOPPED else status
 
 
 def node_settings(
@@ -115,8 +144,8 @@ def _kind(values: dict[str, Any]) -> type[TrainerSettings | StageSettings]:
     return TrainerSettings if values["run"]["stage"] == "rl" else StageSettings
 
 
-def _run_node(run_dir: Path, plan: ProcessPlan, budget: Budget, output: Output) -> int:
-    screen = Lines(run_dir, output.say)
+def _run_node(run_dir: Path, plan: ProcessPlan, budget: Budget, output: Output, *, steps: bool) -> int:
+    screen = Lines(run_dir, output.say, steps=steps)
     try:
         alone = Alone(run_dir, plan, budget=budget, called_off=partial(end_of_run, RunWatch(run_dir), run_dir))
         outcome = asyncio.run(alone.run(screen.show))

@@ -26,7 +26,7 @@ def start_notes(run_dir: Path, table: ProcessKeys) -> list[str]:
     return [
         *([compiled] if table.compile is True else []),
         *(
-            f"machine {node} of the trainer: start there `headrace join {run_dir} --node {node}`"
+            f"machine {node} of the trainer: start there `headrace join {run_dir} --node {node}`, if no launcher does"
             for node in range(1, table.nodes)
         ),
     ]

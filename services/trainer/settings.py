@@ -50,8 +50,8 @@ class ProcessKeys(Table):
     nodes: int = Field(1, ge=1)
     """Machines of the trainer, with equally many ranks on each. All must see the run directory."""
     rendezvous: str = Field("", pattern=r"^(|.+:\d+)$")
-    """`host:port` of machine 0, to which the others connect; needed with several `nodes`. `HEADRACE_RENDEZVOUS`
-    wins."""
+    """`host:port` of machine 0, to which the others connect; needed with several `nodes`. A launcher's
+    address or `HEADRACE_RENDEZVOUS` wins."""
     rendezvous_timeout_s: float = Field(600.0, gt=0)
     """Seconds for which machines wait for each other at a start."""
     node_timeout_s: float = Field(60.0, gt=0)

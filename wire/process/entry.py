@@ -22,7 +22,7 @@ from headrace.wire.errors import ConfigError, HeadraceError
 from headrace.wire.host.disk_fault import disk_fault
 from headrace.wire.peers import outage
 from headrace.wire.process import failpoints
-from headrace.wire.process.environment import inherited, keep_out, overlay
+from headrace.wire.process.environment import inherited, keep_out, launched_with, overlay
 from headrace.wire.rundir.layout import CONFINED, RunPaths
 from headrace.wire.telemetry import metrics
 from headrace.wire.telemetry.logs import configure_logging, get_logger
@@ -47,7 +47,7 @@ def read_settings(kind: type[S], path: Path | None = None) -> S:
         path = parser.parse_known_args()[0].config
     assert path is not None
     try:
-        return kind.model_validate(overlay(json.loads(path.read_text()), inherited(), kind.model_fields))
+        return kind.model_validate(overlay(json.loads(path.read_text()), launched_with(), kind.model_fields))
     except (OSError, json.JSONDecodeError) as error:
         raise ConfigError(f"{path}: {error}; `headrace train` writes this file") from error
     except ValidationError as error:
@@ -81,9 +81,14 @@ def _leave_variables_out(service: str, log: FilteringBoundLogger) -> None:
     if names:
         log.warning("variables_left_out", names=names, reason="they would lead connections of the run elsewhere")
     if any(name.startswith("GRPC_") for name in names):
+        # The launcher's own are read, and left out, by the new process.
+        environment = {
+            name: value for name, value in launched_with().items() if name[:5] != "GRPC_" or name not in names
+        }
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-P", "-m", f"headrace.services.{service}", *sys.argv[1:]])
+        again = [sys.executable, "-P", "-m", f"headrace.services.{service}", *sys.argv[1:]]
+        os.execve(sys.executable, again, environment)
 
 
 def _events_of(service: str, run_dir: Path) -> Path:

@@ -12,8 +12,9 @@
     HEADRACE_NODE                   of a trainer on several machines: which of them this is, from 0
     HEADRACE_RENDEZVOUS             host:port at which machine 0 of that trainer meets the others
 
-They override the settings file; a service ignores a variable for which it has no setting. `headrace` removes them
-from the environment of the services that it starts itself: their settings files are complete.
+They override the settings file; a service ignores a variable for which it has no setting. Instead of the last two a
+launcher's own variables do (`launcher`). `headrace` removes all of them from the environment of the services that it
+starts itself: their settings files are complete.
 """
 
 import os
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.wire.errors import ConfigError
+from headrace.wire.process import launcher
 
 TOKENS = "HEADRACE_TOKENS"
 _KEYS = {
@@ -36,14 +38,14 @@ _KEYS = {
     "HEADRACE_OPERATOR_TOKEN_FILE": ("orchestrator", "operator_token_file"),
     "HEADRACE_EVENTS": ("events",),
     "HEADRACE_BROKER__URL": ("broker", "url"),
-    "HEADRACE_NODE": ("node",),
-    "HEADRACE_RENDEZVOUS": ("trainer", "rendezvous"),
 }
-_OF_SOME = frozenset({"node", "trainer", "orchestrator", "events"})
+_OF_SOME = frozenset({"orchestrator", "events"})
 """Keys and tables that not all services have."""
 BROKER_FILE = "HEADRACE_BROKER__URL_FILE"
-NAMES = frozenset({*_KEYS, BROKER_FILE})
+NAMES = frozenset({*_KEYS, BROKER_FILE, "HEADRACE_RENDEZVOUS", *launcher.NAMES})
 """All of them."""
+_left_out: dict[str, str] = {}
+"""What `keep_out` has removed."""
 _OF_OTHERS = re.compile(
     r"MASTER_(ADDR|PORT)|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|(PET|TORCHELASTIC|ACCELERATE|FSDP)_\w+|NCCL_COMM_ID"
     r"|GRPC_(?!ENABLE_FORK_SUPPORT$|VERBOSITY$|TRACE$|DEFAULT_SSL_ROOTS_FILE_PATH$)\w+"
@@ -57,8 +59,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def inherited() -> dict[str, str]:
-    """The environment that this process was started with."""
+    """The environment that this process was started with, but for what `keep_out` has removed."""
     return dict(os.environ)
+
+
+def launched_with() -> dict[str, str]:
+    """The environment that this process was started with, a launcher's variables included."""
+    return _left_out | os.environ
 
 
 def set_default(name: str, value: str) -> None:
@@ -85,15 +92,14 @@ def set_variable(name: str, value: str) -> None:
 def keep_out() -> list[str]:
     """Removes what a cluster or a launcher of other programs sets, and returns the names.
 
-    Each of these variables would move a connection of the run to another place: addresses and ranks of launchers (a
-    trainer has its own, see `headrace.services.trainer.distributed`), gRPC's switches, and interfaces for collectives
+    Each of these variables would move a connection of the run to another place: addresses and ranks of launchers
+    (`launched_with` still has them, for the trainer's place), gRPC's switches, and interfaces for collectives
     that this machine does not have.
     """
     there = {name for _, name in socket.if_nameindex()}
     absent = [name for name in _INTERFACES if name in os.environ and not _can_bind(name, os.environ[name], there)]
     found = sorted({*absent, *filter(_OF_OTHERS.fullmatch, os.environ)})
-    for name in found:
-        del os.environ[name]
+    _left_out.update({name: os.environ.pop(name) for name in found})
     return found
 
 
@@ -112,12 +118,9 @@ def overlay(
 
     `tables`: keys and tables that the service has beside those which all have.
     """
-    passed_over = _OF_SOME - set(tables)
+    passed_over, has_node = _OF_SOME - set(tables), "node" in tables
     asked = [name for name, keys in _KEYS.items() if keys[0] not in passed_over]
     values = {name: environment[name] for name in asked if environment.get(name)}
-    node = values.get("HEADRACE_NODE", "0")
-    if not node.isdecimal():
-        raise ConfigError(f"HEADRACE_NODE = {node!r}: the number of this machine, from 0")
     if environment.get(BROKER_FILE):
         values["HEADRACE_BROKER__URL"] = _secret(Path(environment[BROKER_FILE]))
     if values.get("HEADRACE_INSTANCE") == "hostname":
@@ -135,6 +138,12 @@ def overlay(
             inner[table] = dict(inner.get(table, {}))
             inner = inner[table]
         inner[key] = value
+    if has_node and (place := launcher.node_placement(environment)):
+        trainer = dict(result.get("trainer", {}))
+        place.check(trainer.get("nodes", 1))
+        if place.rendezvous:
+            trainer["rendezvous"] = place.rendezvous
+        result |= {"node": place.node, "trainer": trainer}
     return result
 
 

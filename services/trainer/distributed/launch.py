@@ -37,7 +37,7 @@ from headrace.services.trainer.distributed.topology import RankTopology, rank_de
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.errors import TransientError
 from headrace.wire.host.interfaces import address_of, address_towards, has_address, interface_of
-from headrace.wire.process.environment import nccl_cumem, set_default, set_variable
+from headrace.wire.process.environment import launched_with, nccl_cumem, set_default, set_variable
 from headrace.wire.process.lifecycle import die_with_parent, in_time
 from headrace.wire.telemetry.logs import get_logger
 from headrace.wire.weights.store import GroupStore
@@ -227,7 +227,8 @@ class RankProcesses:
 
     def _start(self, place: RankTopology) -> None:
         command = [sys.executable, *sys.orig_argv[1:], *place.arguments()]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        # With the launcher's variables: they may be all that names this machine.
+        process = subprocess.Popen(command, env=launched_with(), stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
         log.info("rank_started", rank=place.rank, pid=process.pid)
         watch = partial(self._watch, place.rank, process)
         watcher = threading.Thread(target=watch, daemon=True, name=f"rank-{place.rank}")

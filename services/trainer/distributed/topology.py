@@ -57,12 +57,8 @@ def read_place(arguments: Sequence[str]) -> RankTopology:
 
 
 def settle_place(settings: TrainerSettings | StageSettings, arguments: Sequence[str] = ()) -> RankTopology:
-    """Returns the position that settings and command line give. Raises ConfigError for a machine out of range."""
+    """Returns the position that settings and command line give. Raises ConfigError without a place to meet."""
     table, node = settings.trainer, settings.node
-    if node >= table.nodes:
-        raise ConfigError(
-            f"HEADRACE_NODE = {node}: trainer.nodes is {table.nodes}, so the last one is {table.nodes - 1}"
-        )
     if table.nodes > 1 and not table.rendezvous:
         raise ConfigError(
             f"trainer.nodes = {table.nodes} needs HEADRACE_RENDEZVOUS (or trainer.rendezvous) = host:port, where "

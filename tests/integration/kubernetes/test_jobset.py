@@ -11,7 +11,6 @@ from tests.integration.kubernetes.rendered import named, render
 from tests.ports import free_port
 
 WITH = ("base+jobset", "base+everything", "cluster")
-INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 def job_of(name):
@@ -60,9 +59,13 @@ def run_prepare(tmp_path, node, rendezvous):
     told.chmod(0o755)
     (tmp_path / "python").symlink_to(sys.executable)
     of = container(job_of("cluster"), "prepare")
-    given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HEADRACE_NODE": node, "HEADRACE_RENDEZVOUS": rendezvous}
+    given = {"JOB_COMPLETION_INDEX": node, "HEADRACE_RENDEZVOUS": rendezvous}
     # Python finds its environment by its own path.
-    given |= {"NODES": environment(of)["NODES"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    given |= {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "NODES": environment(of)["NODES"],
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     return subprocess.Popen(
         [*of["command"], "run.toml"], env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -14,6 +14,7 @@ from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.supervisor.lock import RunLock
 from headrace.wire.errors import ConfigError
+from tests.verbs import said
 
 
 def config(folder: Path, text: str) -> Resolved:
@@ -80,3 +81,8 @@ def test_a_machine_joins_once_and_a_second_join_writes_nothing(tmp_path: Path) -
     assert not (folder / "config" / "trainer-node-1.json").exists()
     lock.release()
     RunLock(folder, name="join-1.lock").release()
+
+
+def test_a_fork_is_refused_where_a_launcher_starts_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_NODE", "1")
+    assert "HEADRACE_NODE is set: fork on one machine" in said("train", "--fork", "run", status=2)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError
@@ -52,8 +51,6 @@ def test_node_variables_apply_to_the_trainer_and_other_services_ignore_them() ->
     found = overlay({"trainer": {"nodes": 2, "ranks": 2}}, told, TrainerSettings.model_fields)
     settings = TrainerSettings.model_validate(found)
     assert (settings.node, settings.trainer.rendezvous, settings.trainer.nodes) == (1, "10.0.0.4:29500", 2)
-    with pytest.raises(ConfigError, match="HEADRACE_NODE = 'one'"):
-        overlay({}, {"HEADRACE_NODE": "one"}, StageSettings.model_fields)
 
 
 def test_an_instance_that_could_leave_its_folder_is_refused() -> None:
