@@ -1,8 +1,10 @@
 """Peak memory and time of the logprobs of a long row over a large vocabulary: ours against the plain way.
 
-`python -m benchmarks.logprobs_memory [--tokens 4096] [--vocabulary 151936] [--hidden 64] [--chunk 256] [--repeats 5]`
+`python -m benchmarks.logprobs_memory [--tokens 4096] [--vocabulary 151936] [--hidden 64] [--chunk 256] [--repeats 5]
+[--kept 512]`
 
-Plain: `log_softmax(hidden @ head.T / temperature)` at the targets, as one autograd graph. Each way runs in a process of
+Plain: `log_softmax(hidden @ head.T / temperature)` at the targets, as one autograd graph. Cut: ours among `--kept` ids
+of each token, as after cut-off sampling; its logprobs are others. Each way runs in a process of
 its own on one thread: forward and backward of the sum of logprobs; seconds are the processor's. Peak is what the
 process's resident memory grew by beyond inputs and their gradients, which both ways must hold (and after a small pass
 of the same kind, so that libraries are loaded). The last line is a JSON object.
@@ -22,16 +24,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headrace.services.trainer.algorithms.logprobs import token_logprobs
+from headrace.services.trainer.algorithms.logprobs import KeptIds, token_logprobs
 
-WAYS = ("plain", "ours")
+WAYS = ("plain", "ours", "cut")
 
 
-def scores(way: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor], chunk: int) -> Tensor:
+def scores(way: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor], chunk: int, kept: int) -> Tensor:
     """Logprobs of the targets, float32."""
     hidden, head, targets, temperature = inputs
-    if way == "ours":
-        return token_logprobs(hidden, head, targets, temperature=temperature, chunk=chunk).logprobs
+    if way != "plain":
+        ids = (targets[:, None] + torch.arange(kept)) % len(head)
+        among = KeptIds(torch.full_like(targets, kept), ids.flatten(), kept) if way == "cut" else None
+        return token_logprobs(hidden, head, targets, temperature=temperature, chunk=chunk, kept=among).logprobs
     logits = hidden @ head.T / temperature[:, None]
     return torch.log_softmax(logits, dim=1).gather(1, targets[:, None]).squeeze(1)
 
@@ -54,10 +58,10 @@ def measure(way: str, options: argparse.Namespace) -> None:
     """One process: the first pass for memory, the others for time. Prints both, writes the gradients."""
     torch.set_num_threads(1)
     small = make_inputs(64, 4096, options.hidden)
-    scores(way, small, options.chunk).sum().backward()
+    scores(way, small, options.chunk, options.kept).sum().backward()
     inputs = make_inputs(options.tokens, options.vocabulary, options.hidden)
     before = resident()
-    logprobs = scores(way, inputs, options.chunk)
+    logprobs = scores(way, inputs, options.chunk, options.kept)
     logprobs.sum().backward()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     states, head = inputs[0].grad, inputs[1].grad
@@ -67,7 +71,7 @@ def measure(way: str, options: argparse.Namespace) -> None:
     del logprobs
     for _ in range(options.repeats):
         begin = time.process_time()
-        scores(way, inputs, options.chunk).sum().backward()
+        scores(way, inputs, options.chunk, options.kept).sum().backward()
         seconds.append(time.process_time() - begin)
     print(json.dumps({"peak_bytes": peak - before, "seconds": seconds}))
 
@@ -79,7 +83,8 @@ def compare(options: argparse.Namespace) -> dict[str, float]:
         for way in WAYS:
             out = Path(folder) / f"{way}.safetensors"
             numbers = [
-                f"--{key}={getattr(options, key)}" for key in ("tokens", "vocabulary", "hidden", "chunk", "repeats")
+                f"--{key}={getattr(options, key)}"
+                for key in ("tokens", "vocabulary", "hidden", "chunk", "repeats", "kept")
             ]
             command = [sys.executable, "-m", "benchmarks.logprobs_memory", f"--way={way}", f"--out={out}", *numbers]
             done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3600)
@@ -96,6 +101,7 @@ def compare(options: argparse.Namespace) -> dict[str, float]:
         "memory_ratio": round(peaks["plain"] / peaks["ours"], 1),
         **{f"{way}_seconds": round(seconds[way], 3) for way in WAYS},
         "time_ratio": round(seconds["ours"] / seconds["plain"], 3),
+        "kept_ids_share": round(1 - seconds["ours"] / seconds["cut"], 3),
         **gaps,
     }
 
@@ -108,6 +114,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--chunk", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--kept", type=int, default=512)
     parser.add_argument("--way", choices=WAYS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -136,6 +136,9 @@ def start(
     prepared = prepare(resolved, folder, resume=resume, environment=environment, dry_run=dry_run, lock=lock)
     output.say(in_words(prepared.data))
     if dry_run:
+        config = prepared.config
+        if config.run.stage == "rl" and (most := config.rollout.sampling.most_kept):
+            output.say(f"a token is drawn from at most {most} ids, which take up to {4 * (most + 1):,} bytes")
         prepared.held.close()
         wants = Wants.of(dataclasses.replace(resolved, config=prepared.config), fresh=not resume)
         raise typer.Exit(end_dry_run(wants, prepared.run_dir, output, environment, facts=prepared.data))

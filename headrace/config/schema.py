@@ -93,10 +93,13 @@ def _draw_problem(config: RunFile) -> str | None:
             "rollout.sampling.forced_lengths_column: a forced token is in no cut-off distribution; leave out top_k, "
             "top_p and min_p"
         )
-    if sampling.most_kept and (algorithm.kl_in, algorithm.anchor) == ("reward", "behaviour") and algorithm.kl_coef:
+    if algorithm.kl_support == "kept" and not sampling.most_kept:
+        return "algorithm.kl_support = 'kept' needs cut-off sampling: set rollout.sampling.top_k, top_p or min_p"
+    whole = sampling.most_kept and algorithm.kl_support == "vocabulary"
+    if whole and (algorithm.kl_in, algorithm.anchor) == ("reward", "behaviour") and algorithm.kl_coef:
         return (
             "rollout.sampling cuts off: the KL to the reference is over the whole vocabulary, where algorithm.anchor = "
-            "'behaviour' has no logprobs; set algorithm.anchor = 'proximal', or kl_in = 'loss'"
+            "'behaviour' has no logprobs; set algorithm.anchor = 'proximal', kl_in = 'loss' or kl_support = 'kept'"
         )
     if sampling.most_kept and algorithm.advantage == "online_dpo":
         return (

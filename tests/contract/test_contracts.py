@@ -107,7 +107,7 @@ def test_kept_ids_travel_beside_the_message_and_fit_their_tokens_alone() -> None
     assert all(one.kept is None for one in decode(encode(MESSAGES["cut"])).body.rollouts)  # type: ignore[union-attr]
     for wrong in (
         {"counts": np.roll(second.kept.counts, 1)},  # Shifted by one token.
-        {"ids": second.kept.ids[::-1].copy()},
+        {"ids": second.kept.ids[[0, 2, 1]]},  # Not ascending.
         {"ids": second.kept.ids + 50},
         {"ids": second.kept.ids[:-1]},
     ):

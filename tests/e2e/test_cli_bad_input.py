@@ -63,8 +63,9 @@ def test_a_good_place_passes_a_dry_run(place: Path) -> None:
     names = {path.name for path in (place / "runs" / "run" / "config").iterdir()}
     assert names >= {"run.toml", *(f"{service}.json" for service in SERVICES)}
     assert left_running(str(place)) == []
-    again = headrace(place, "train", "run.toml", "--dry-run")
+    again = headrace(place, "train", "run.toml", "--dry-run", "--rollout.sampling.top-k", "30")
     assert again.status == 0, "a run directory in which nothing has begun may be prepared again"
+    assert "at most 30 ids, which take up to 124 bytes" in again.out
 
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}

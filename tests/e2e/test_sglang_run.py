@@ -62,6 +62,7 @@ def test_both_servers_commit_every_version_and_agree_with_the_trainer(run: tuple
     assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
     assert all(step["logprob_gap_max"] <= 1e-4 for step in steps) and line["logprob_gap_max"] <= 1e-4
     assert all(step["logprob_gap_tokens"] == step["completion_tokens"] for step in steps)
+    assert all(step["kept_ids_mean"] > 1 for step in steps)
     assert left_running(str(run_dir.parent)) == []
 
 

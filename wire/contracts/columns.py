@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.wire.contracts.checks import TokenIds, TokenMask
 from headrace.wire.errors import ContractError
@@ -38,8 +39,8 @@ class IdLists:
                 raise ContractError("bad_ids", "counts and ids of lists must be int32 [n], 0 or more")
         if int(self.counts.sum(dtype=np.int64)) != len(self.ids):
             raise ContractError("length_mismatch", f"lists of {self.counts.sum()} ids, {len(self.ids)} are there")
-        owners = self.owners
-        if ((np.diff(self.ids) <= 0) & (np.diff(owners) == 0)).any():
+        falls = np.flatnonzero(self.ids[1:] <= self.ids[:-1]) + 1
+        if not np.isin(falls, self._ends).all():
             raise ContractError("bad_ids", "the ids of a token are not ascending")
 
     @classmethod
@@ -49,9 +50,8 @@ class IdLists:
         return cls(counts=counts, ids=np.concatenate([np.empty(0, np.int32), *lists]))
 
     @property
-    def owners(self) -> TokenIds:
-        """The token of each id, int32 [sum of counts]."""
-        return np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
+    def _ends(self) -> NDArray[np.int64]:
+        return self.counts.cumsum(dtype=np.int64)
 
     def check(self, name: str, token_ids: TokenIds, mask: TokenMask) -> None:
         """Raises ContractError unless exactly the tokens in `mask`, bool [completion], have a list with their own id.
@@ -60,9 +60,9 @@ class IdLists:
         """
         if len(self.counts) != len(token_ids) or ((self.counts > 0) != mask).any():
             raise ContractError("bad_ids", f"{name}: ids are kept for other tokens than those that the policy sampled")
-        owners = self.owners
+        places = np.flatnonzero(self.ids == np.repeat(token_ids, self.counts))
         found = np.zeros(len(token_ids), np.bool_)
-        found[owners[self.ids == token_ids[owners]]] = True
+        found[np.searchsorted(self._ends, places, side="right")] = True
         if (found != mask).any():
             at = int(np.flatnonzero(found != mask)[0])
             raise ContractError(

@@ -1,7 +1,7 @@
 """Files with the ids that the tokens of a group were drawn from: too large for its entry, which names the file.
 
-The service that puts a rollout group on the stream writes its file before, durably. Whoever needs the ids reads it by
-the name in the group. The trainer removes it once no replay of its journal can need it.
+The service that puts a rollout group on the stream writes its file before, durably. The trainer reads it by the name in
+the group, copies what an environment service wrote, and removes it once no replay of its journal can need it.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from headrace.wire.contracts import ColumnFile, Header, Rollout, RolloutGroup, ScoredGroup
+from headrace.wire.contracts import ColumnFile, Header, Rollout, ScoredGroup
 from headrace.wire.contracts.codec import ID_LISTS
 from headrace.wire.errors import ContractError, DataError
 from headrace.wire.host.regular_file import open_regular
@@ -34,24 +34,31 @@ class LostColumnError(DataError):
 def write_kept(folder: Path, header: Header, rollouts: Sequence[Rollout]) -> ColumnFile:
     """Writes what the tokens of a group's rollouts were drawn from; durable on return. Raises OSError, DiskError."""
     lists = [pb.IdLists() if rollout.kept is None else ID_LISTS.to_pb(rollout.kept) for rollout in rollouts]
-    data = pb.GroupColumn(group_id=header.group_id, rollouts=lists).SerializeToString()
+    data = pb.GroupColumn(rollouts=lists).SerializeToString()
     digest = hashlib.sha256(data).hexdigest()
     name = f"{header.group_index:09d}-{header.attempt}-{digest[:16]}.ids"
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_bytes(folder / name, data, durable=True)
+    _write(folder / name, data)
     return ColumnFile(name=name, bytes=len(data), sha256=digest)
 
 
-def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
-    """The group with the ids of its trained rollouts; as it is if its sampling keeps none.
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_bytes(path, data, durable=True)
 
-    Raises ContractError (`bad_checksum`), which names group and file, if there is none, or it is damaged or of other
-    tokens.
+
+def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
+    """The group with the ids of its trained rollouts; as it is if it has them, or if its sampling keeps none.
+
+    The file of an episode is first read in the environment service's folder and, if it is valid, copied to the others:
+    from then on that service cannot change it. Raises ContractError (`bad_checksum`), which names group and file, if
+    there is none, or it is damaged or of other tokens; OSError, DiskError if the copy fails.
     """
-    group = scored.group
-    if group.kept is None:
+    group, run = scored.group, RunPaths(run_dir)
+    if group.kept is None or any(rollout.kept is not None for rollout in group.rollouts):
         return scored
-    path = _folder(run_dir, group) / group.kept.name
+    own = run.kept_ids / group.kept.name
+    is_played = group.prompt.environment is not None and not own.exists()
+    path = run.played_ids / own.name if is_played else own
     name = group.rollouts[0].rollout_id.rpartition("/")[0]
     # The size comes over the wire, as the file does.
     tokens = sum(len(rollout.token_ids) for rollout in group.rollouts)
@@ -69,20 +76,23 @@ def with_kept(run_dir: Path, scored: ScoredGroup) -> ScoredGroup:
         raise ContractError("bad_checksum", f"{path}: not the file that was written for group {name}")
     try:
         lists = [ID_LISTS.from_pb(one) for one in pb.GroupColumn.FromString(data).rollouts]
-        if any(len(own.counts) and own.counts.max() > _MOST_IDS for own in lists):
+        if any(len(one.counts) and one.counts.max() > _MOST_IDS for one in lists):
             raise ContractError("bad_ids", f"a token was drawn from more than {_MOST_IDS} ids")
         rollouts = tuple(
-            replace(rollout, kept=own) if len(rollout.token_ids) and index < group.prompt.trained else rollout
-            for index, (rollout, own) in enumerate(zip(group.rollouts, lists, strict=True))
+            replace(rollout, kept=ids) if len(rollout.token_ids) and index < group.prompt.trained else rollout
+            for index, (rollout, ids) in enumerate(zip(group.rollouts, lists, strict=True))
         )
     except (DecodeError, ValueError) as error:
         raise ContractError("bad_checksum", f"{path} of group {name}: {error}") from error
+    if is_played:
+        _write(own, data)
     return replace(scored, group=replace(group, rollouts=rollouts))
 
 
 def remove_kept(run_dir: Path, is_over: Callable[[int], bool]) -> int:
     """Removes the files of all groups whose index `is_over`, and what killed writers left of them; returns how many."""
-    gone = [path for index, path in _files(run_dir) if is_over(index)]
+    run = RunPaths(run_dir)
+    gone = [path for folder in (run.kept_ids, run.played_ids) for index, path in _files(folder) if is_over(index)]
     for path in gone:
         try:
             path.unlink(missing_ok=True)
@@ -96,26 +106,19 @@ def link_kept(run_dir: Path, target: Path, groups: Collection[int], link: Callab
 
     Before their batches: a live run removes a batch first, so that what is held of a batch is whole. Raises OSError.
     """
-    for index, path in _files(run_dir):
+    for index, path in _files(RunPaths(run_dir).kept_ids):
         if index in groups:
-            place = target / path.relative_to(run_dir)
+            place = RunPaths(target).kept_ids / path.name
             place.parent.mkdir(parents=True, exist_ok=True)
             link(path, place)
 
 
-def _files(run_dir: Path) -> list[tuple[int, Path]]:
+def _files(folder: Path) -> list[tuple[int, Path]]:
     """Files with ids, and what killed writers left of them, each with its group's index; no links are followed.
 
     The environment service may put links to other runs into its own folder.
     """
-    run = RunPaths(run_dir)
-    folders = [folder for folder in (run.kept_ids, run.played_ids) if not folder.is_symlink()]
-    paths = [path for folder in folders for path in folder.glob("*[0-9]-*.ids*")]
+    paths = [] if folder.is_symlink() else folder.glob("*[0-9]-*.ids*")
     paths = [path for path in paths if path.is_file() and not path.is_symlink()]
     named = [(path.name.removeprefix(atomic.ASIDE).partition("-")[0], path) for path in paths]
     return [(int(index), path) for index, path in named if index.isdecimal()]
-
-
-def _folder(run_dir: Path, group: RolloutGroup) -> Path:
-    run = RunPaths(run_dir)
-    return run.kept_ids if group.prompt.environment is None else run.played_ids

@@ -664,20 +664,17 @@ class GroupColumn(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    GROUP_ID_FIELD_NUMBER: _builtins.int
     ROLLOUTS_FIELD_NUMBER: _builtins.int
-    group_id: _builtins.str
     @_builtins.property
     def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___IdLists]: ...
     def __init__(
         self,
         *,
-        group_id: _builtins.str = ...,
         rollouts: _abc.Iterable[Global___IdLists] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "rollouts", b"rollouts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollouts", b"rollouts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,8 @@ class AlgorithmKeys(EveryOption, Composition, Table):
     """Target of the metric `kl`, in nats a token, to which `kl_coef` is adapted (arXiv 1909.08593); 0 = fixed."""
     kl_horizon: int = Field(10_000, ge=1)
     """Rollouts over which `kl_coef` is adapted."""
+    kl_support: Literal["vocabulary", "kept"] = "vocabulary"
+    """The ids that the KL compares policy and reference on: all, or with cut-off sampling those left to draw from."""
     kl_unbiased: bool = False
     """For `kl_in = "loss"`: multiply the KL by the ratio, which makes it unbiased for off-policy tokens."""
     reference: Literal["frozen", "adapters_off"] = "frozen"

@@ -43,6 +43,7 @@ class ReadyGroup:
     sources: frozenset[tuple[PolicyVersion, str]]
     """Version and weights digest of all its tokens."""
     scored: ScoredGroup
+    """With its kept ids, unless it comes from the journal."""
     data: bytes
     """The message as received over the wire; this is journaled."""
 

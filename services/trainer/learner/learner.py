@@ -128,7 +128,10 @@ class Learner:
         return outcome
 
     def _with_kept(self, step: int, groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
-        """The groups of a journaled batch with their kept ids; raises LostColumnError."""
+        """The groups with their kept ids, read here where the inbox has not: after a restart, and on ranks above 0.
+
+        Raises LostColumnError.
+        """
         try:
             return [with_kept(self._settings.ids_dir, scored) for scored in groups]
         except ContractError as error:

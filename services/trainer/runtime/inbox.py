@@ -107,26 +107,23 @@ class Inbox:
     async def _handle(self, entry: Entry) -> None:
         try:
             message = decode(entry.data)
+            body = message.body
             self._check(message.header)
-            if isinstance(message.body, ScoredGroup) and not self._ledger.knows(message.header.group_index):
-                await self._check_tokens(message.body)
+            if isinstance(body, ScoredGroup) and not self._ledger.knows(message.header.group_index):
+                if body.group.kept is not None:
+                    # Before it is journaled: a damaged file costs the group, which is issued again, and not the run.
+                    body = await asyncio.to_thread(with_kept, self._run_dir, body)
+                self._limits.check(body)
         except ContractError as error:
             await self._bury(entry, error)
             return
-        match message.body:
+        match body:
             case ScoredGroup():
-                await self._take(entry, _ready_group(message, message.body, entry.data))
+                await self._take(entry, _ready_group(message, body, entry.data))
             case Tombstone():
-                dead = message.body
-                await self._drop(entry, message.header.group_index, message.header.group_id, dead.reason, dead.lengths)
+                await self._drop(entry, message.header.group_index, message.header.group_id, body.reason, body.lengths)
             case _:
                 await self._bury(entry, ContractError("bad_body", "neither a scored group nor a tombstone"))
-
-    async def _check_tokens(self, scored: ScoredGroup) -> None:
-        """Also before it is journaled: a damaged file costs the group, which is issued again, and not the run."""
-        if scored.group.kept is not None:
-            scored = await asyncio.to_thread(with_kept, self._run_dir, scored)
-        self._limits.check(scored)
 
     def _check(self, header: Header) -> None:
         if header.run_id != self._run_id or header.purpose is not Purpose.TRAIN:

@@ -57,10 +57,10 @@ class Experience:
 def gather_experience(context: StepContext) -> Experience:
     """Runs the forward passes that the algorithm needs, and estimates advantages. Every rank calls it."""
     models, phases = context.models, context.phases
-    old = old_full = reference = values = None
+    old = compared = reference = values = None
     if context.config.sweeps_old:
         with phases("old_logprobs"):
-            old, old_full = _sweep(context, _of_policy(models.policy, context.config)).unbind(1)
+            old, compared = _sweep(context, _of_policy(models.policy, context.config)).unbind(1)
     if models.reference is not None:
         with phases("reference"):
             reference = _sweep(context, _of_policy(models.reference, context.config))[:, 1]
@@ -69,13 +69,13 @@ def gather_experience(context: StepContext) -> Experience:
         with phases("values"):
             values = _sweep(context, lambda micro: critic(micro.token_ids, micro.rows, micro.places))
     with phases("advantages"):
-        return replace(_estimated(context, old_full, reference, values), old=old)
+        return replace(_estimated(context, compared, reference, values), old=old)
 
 
 def _estimated(context: StepContext, old: Tensor | None, reference: Tensor | None, values: Tensor | None) -> Experience:
     """Computes rewards, advantages and masks from the results of the passes.
 
-    Policy (`old`) and reference are compared over the whole vocabulary: a cut-off draw leaves the reference no measure.
+    `old` and `reference` are on the support of the KL: `algorithm.kl_support`.
     """
     batch, config = context.batch, context.config
     lengths = torch.tensor([len(rollout.trained) for rollout in batch.rollouts])
@@ -131,11 +131,12 @@ def _sweep(context: StepContext, forward: Callable[[MicroBatch], Tensor]) -> Ten
 
 
 def _of_policy(policy: Callable[..., object], config: StepConfig) -> Callable[[MicroBatch], Tensor]:
-    """Logprobs as they were sampled, and over the whole vocabulary: [tokens, 2]."""
+    """Logprobs as they were sampled, and those that a KL to the reference compares: [tokens, 2]."""
 
     def logprobs(micro: MicroBatch) -> Tensor:
         scores = score_tokens(policy, micro, chunk=config.logprob_chunk)
-        return torch.stack([scores.logprobs, scores.full], 1)
+        compared = scores.logprobs if config.table.kl_support == "kept" else scores.full
+        return torch.stack([scores.logprobs, compared], 1)
 
     return logprobs
 

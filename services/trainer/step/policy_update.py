@@ -29,7 +29,7 @@ class KeptTokens(PolicyTokens):
 
     entropy: Tensor
     full: Tensor
-    """The policy's logprobs over the whole vocabulary, as the reference's are."""
+    """The policy's logprobs over the whole vocabulary."""
     behaviour: Tensor
     """The engine's logprobs."""
     current: Tensor
@@ -113,12 +113,13 @@ class PolicyUpdate:
         """KL to the reference. If unbiased, stale tokens are weighted by the ratio to the policy that sampled them."""
         if self._experience.reference is None:
             return None
-        reference = self._experience.reference[tokens.places].to(tokens.full)
         table = self._config.table
+        own = tokens.logprobs if table.kl_support == "kept" else tokens.full
+        reference = self._experience.reference[tokens.places].to(own)
         if table.kl_estimator.startswith("k3"):
-            self._sums.add("kl_cut_share", k3_is_cut(tokens.full.detach(), reference))
+            self._sums.add("kl_cut_share", k3_is_cut(own.detach(), reference))
         ratio = log_ratios(tokens.logprobs, tokens.behaviour).exp() if table.kl_unbiased else None
-        return kl_per_token(tokens.full, reference, estimator=table.kl_estimator, ratio=ratio)
+        return kl_per_token(own, reference, estimator=table.kl_estimator, ratio=ratio)
 
     def _compare(self, tokens: KeptTokens) -> None:
         """Compares trainer and engine: on tokens of the current version they must agree; on older ones they may not."""

@@ -49,6 +49,7 @@ DATA = ("--data.path", "p.jsonl")
             " --algorithm.correction.preset none",
             "set algorithm.anchor = 'proximal'",
         ),
+        ("--algorithm.kl-support kept", r"set rollout\.sampling\.top_k, top_p or min_p"),
     ],
 )
 def test_rl_rejects_a_cut_off_draw_only_where_the_trainer_could_not_replay_it(given: str, way_out: str) -> None:

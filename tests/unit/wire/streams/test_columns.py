@@ -1,12 +1,13 @@
 """Files with kept ids: what is written is what is trained, and nothing else is."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from headrace.wire.contracts import RolloutGroup, Score, ScoredGroup
+from headrace.wire.contracts import IdLists, RolloutGroup, Score, ScoredGroup
 from headrace.wire.errors import ContractError
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams.columns import remove_kept, with_kept, write_kept
@@ -44,6 +45,21 @@ def test_ids_that_are_damaged_or_of_other_tokens_are_refused_by_group_rollout_an
     path.unlink()
     with pytest.raises(ContractError, match=f"{path.name}.*g00000003"):
         with_kept(tmp_path, scored)
+
+
+def test_the_ids_of_episodes_are_copied_to_where_their_service_cannot_write(tmp_path: Path) -> None:
+    run, bare = RunPaths(tmp_path), builders.played_group(3)
+    ids = IdLists(counts=np.array([1, 0, 2, 1, 1], np.int32), ids=np.array([3, 4, 8, 5, 1], np.int32))
+    rollouts = (replace(bare.rollouts[0], kept=ids), bare.rollouts[1])
+    file = write_kept(run.played_ids, builders.header(3), rollouts)
+    scores = tuple(Score(rollout_id=one.rollout_id, value=None) for one in rollouts)
+    scored = ScoredGroup(group=replace(bare, kept=file), scores=scores)
+    assert with_kept(tmp_path, scored).group.rollouts[0].kept is not None
+    (run.played_ids / file.name).write_bytes(b"changed")
+    found = with_kept(tmp_path, scored)
+    assert found.group.rollouts[0].kept is not None and found.group.rollouts[1].kept is None
+    shutil.rmtree(run.kept_ids)
+    assert with_kept(tmp_path, found) is found, "read once"
 
 
 def test_only_files_of_groups_that_are_over_are_removed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from headrace.services.trainer.algorithms.names import AGGREGATIONS
+from headrace.services.trainer.model.model import Policy
 from headrace.services.trainer.step.batch import assemble, batch_metrics, micro_batch
 from headrace.wire.contracts import (
     EnvironmentTask,
@@ -122,7 +123,7 @@ def _logprobs(model: torch.nn.Module, scored: ScoredGroup, rollout: Rollout) -> 
     left = torch.ones(len(rollout.token_ids), VOCAB, dtype=torch.bool)
     if rollout.kept is not None:
         left[rollout.kept.counts > 0] = False
-        left[rollout.kept.owners.tolist(), rollout.kept.ids.tolist()] = True
+        left[np.repeat(np.arange(len(left)), rollout.kept.counts), rollout.kept.ids] = True
     ends = rollout.episode.ends(len(rollout.token_ids))
     for segment, end in zip(segments, ends, strict=True):
         own = rollout.token_ids[segment.start : end].tolist()
@@ -143,6 +144,24 @@ def test_loss_and_gradient_equal_a_plain_pass_over_each_segment(mode: str) -> No
     assert loss == pytest.approx(expected.item(), rel=1e-6)
     for name, weight in model.named_parameters():
         torch.testing.assert_close(gradient[name], weight.grad, rtol=1e-5, atol=1e-9)
+
+
+def test_a_kl_on_the_kept_ids_compares_both_policies_among_them() -> None:
+    other = tiny_model(seed=7).double()
+    reference = Policy(other, forward_dtype=torch.float64)
+    (gradient, loss), (without, rest) = (
+        gradient_and_loss(config(kl_coef=coef, kl_support="kept"), groups=GROUPS, reference=reference)
+        for coef in (0.3, 0.0)
+    )
+    model = tiny_model().double()
+    rollouts = [(scored, rollout) for scored in GROUPS for rollout in scored.group.rollouts[:3]]
+    own, theirs = (torch.cat([one for pair in rollouts for one in _logprobs(of, *pair)]) for of in (model, other))
+    difference = own - theirs.detach()
+    kl = 0.3 * ((-difference).exp() - 1 + difference).mean()
+    kl.backward()
+    assert loss - rest == pytest.approx(kl.item(), rel=1e-9)
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(gradient[name] - without[name], weight.grad, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("budget", [1, 30, 70])
