@@ -19,8 +19,6 @@ from headrace.wire.errors import ConfigError, DataError
 LANGUAGE_MODEL = ModelKind(suffix="ForCausalLM", way_out="give the folder of a language model")
 _ELEMENTS = 1 << 24
 """Logits at a time: 64 MiB in float32."""
-_AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Keys of a config by which a model changes the logits of its head."""
 
 
 class ModelTeacherOptions(PassOptions):
@@ -41,10 +39,11 @@ class LanguageModel(LoadedModel[TeacherRow, TeacherTokens]):
     def __init__(self, path: Path, *, component: str, **options: Any) -> None:
         """Raises ConfigError, also for a model that changes the logits of its head."""
         super().__init__(path, component=component, **options)
-        config = self._model.config.get_text_config()
-        for name in _AFTER_HEAD:
-            if getattr(config, name, None) not in (None, 1):
-                raise ConfigError(f"{component}: {path}: {name} is not supported here: serve it, and give options.url")
+        from headrace.wire.weights.head_check import logits_problem
+
+        if problem := logits_problem(self._model):
+            words = "its logits are not its hidden states times its head"
+            raise ConfigError(f"{component}: {path}: {words}: {problem}; serve it, and give options.url")
 
     def _ids(self, row: TeacherRow) -> TokenIds:
         return row.ids

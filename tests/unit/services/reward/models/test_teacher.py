@@ -1,7 +1,5 @@
 """A teacher in this service: each token's logprob is that of transformers, less the policy's."""
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from headrace.wire.errors import ConfigError
 from tests.reward_scorers import loaded_scorer, rubrics
 from tests.teachers import SEQUENCES, Reference, samples
 from tests.unit.services.trainer.builders import tiny_classifier
+from tests.unit.services.trainer.families import family
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +99,6 @@ async def test_what_is_no_teacher_is_refused(reference: Reference, tmp_path: Pat
             build_scorer("teacher", options, context)
     with pytest.raises(ConfigError, match=r"mine: options\.template: give \$prompt a place"):
         build_scorer("teacher", {"path": str(reference.folder), "template": "$solution"}, context)
-    shutil.copytree(reference.folder, tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text()) | {"final_logit_softcapping": 30.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="final_logit_softcapping is not supported here"):
+    family("gemma2").save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"mine: .*: it caps its logits: .*; serve it"):
         await build_scorer("teacher", {"path": str(tmp_path)}, context).load()
