@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headrace.wire.process.entry import REFUSED
-from tests.chaos.proxy.faults import Fault
+from tests.chaos.proxy.faults import Fault, Refuse
 from tests.chaos.proxy.judge import Judge, score
 from tests.chaos.proxy.proxy import FaultProxy
 from tests.e2e.apart import Apart
@@ -34,14 +34,15 @@ class Between(Apart):
         *,
         steps: int = STEPS,
         judged: Callable[[Sequence[int]], float] = score,
+        scorers: Sequence[Mapping[str, object]] = (),
         variables: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens.
+        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens; `scorers`: further ones.
 
         `variables`: of a service's environment, or the broker's.
         """
         super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
-        self._variables = variables
+        self._variables, self._scorers = variables, scorers
         self._steps = steps
         self.valkey = Valkey(folder / "valkey", variables=variables.get(BROKER, {}))
         self.judge = Judge(judged)
@@ -63,6 +64,7 @@ class Between(Apart):
             {"name": "reward_endpoint", "options": asked},
             # Of weight 0 it changes no bit; where it abstains, so does the whole.
             {"name": "teacher", "weight": 0.0, "options": asked | {"compare": False}},
+            *self._scorers,
         ]
         self.prepare_for(
             f"redis://127.0.0.1:{self.proxies[BROKER].port}/0",
@@ -77,6 +79,9 @@ class Between(Apart):
     def strike(self, border: str, fault: Fault, seconds: float) -> None:
         """Waits for a further step, and sets a fault for some time."""
         self.wait_for_steps(1)
+        self._hit(border, fault, seconds)
+
+    def _hit(self, border: str, fault: Fault, seconds: float) -> None:
         self.proxies[border].set(fault)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -86,12 +91,29 @@ class Between(Apart):
         self.proxies[border].set(None)
         assert hits, f"{fault} met nothing at the border to the {border}"
 
+    def kill_teachers(self) -> None:
+        """Takes the endpoint away for a second, then kills the reward service, each while the endpoint is asked."""
+        self._wait_for_request()
+        self._hit(JUDGE, Refuse(), 1.0)
+        self._wait_for_request()
+        self.processes["reward"].kill()
+        self.processes["reward"].wait(60)
+
+    def _wait_for_request(self) -> None:
+        before = self.judge.asked
+        self._wait_until(lambda: self.judge.asked > before, "a request to the endpoint")
+
     def wait_for_steps(self, more: int) -> None:
-        """Until so many further steps are trained; services that end meanwhile are started again."""
-        goal, end = self.run.steps() + more, time.monotonic() + DEADLINE_S
-        while self.run.steps() < goal:
-            assert self.processes["trainer"].poll() != 0, f"ended before step {goal}"
-            assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for step {goal}{self.logs()}"
+        """Until so many further steps are trained."""
+        goal = self.run.steps() + more
+        self._wait_until(lambda: self.run.steps() >= goal, f"step {goal}")
+
+    def _wait_until(self, done: Callable[[], bool], what: str) -> None:
+        """Services that end meanwhile are started again."""
+        end = time.monotonic() + DEADLINE_S
+        while not done():
+            assert self.processes["trainer"].poll() != 0, f"ended before {what}"
+            assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for {what}{self.logs()}"
             self.keep()
             time.sleep(0.05)
 
