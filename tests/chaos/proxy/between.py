@@ -35,14 +35,16 @@ class Between(Apart):
         steps: int = STEPS,
         judged: Callable[[Sequence[int]], float] = score,
         scorers: Sequence[Mapping[str, object]] = (),
+        retries: int = 20,
         variables: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens; `scorers`: further ones.
+        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens; `scorers`: further ones;
+        `retries`: of a request to the judge.
 
         `variables`: of a service's environment, or the broker's.
         """
         super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
-        self._variables, self._scorers = variables, scorers
+        self._variables, self._scorers, self._retries = variables, scorers, retries
         self._steps = steps
         self.valkey = Valkey(folder / "valkey", variables=variables.get(BROKER, {}))
         self.judge = Judge(judged)
@@ -58,7 +60,7 @@ class Between(Apart):
         for proxy in self.proxies.values():
             proxy.start()
         judge = f"127.0.0.1:{self.proxies[JUDGE].port}"
-        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": 50, "retries": 20}
+        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": 50, "retries": self._retries}
         scorers = [
             {"name": "length", "options": {"target": 3}},
             {"name": "reward_endpoint", "options": asked},

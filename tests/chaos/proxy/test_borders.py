@@ -54,7 +54,7 @@ def test_teachers_killed_ten_times_in_a_row_lose_no_group_and_score_every_token(
 ) -> None:
     options = {"path": str(tmp_path / "tiny" / "model")}
     own = {"name": "teacher", "label": "own", "weight": 0.0, "options": options}
-    run = Between(tmp_path, steps=WHOLE_STEPS, judged=lambda ids: 0.0, scorers=[own])
+    run = Between(tmp_path, steps=WHOLE_STEPS, judged=lambda ids: 0.0, scorers=[own], retries=0)
     try:
         run.start()
         for _ in range(10):
