@@ -81,9 +81,10 @@ class Between(Apart):
     def strike(self, border: str, fault: Fault, seconds: float) -> None:
         """Waits for a further step, and sets a fault for some time."""
         self.wait_for_steps(1)
-        self._hit(border, fault, seconds)
+        hits = self._hit(border, fault, seconds)
+        assert hits, f"{fault} met nothing at the border to the {border}"
 
-    def _hit(self, border: str, fault: Fault, seconds: float) -> None:
+    def _hit(self, border: str, fault: Fault, seconds: float) -> int:
         self.proxies[border].set(fault)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -91,7 +92,7 @@ class Between(Apart):
             time.sleep(0.1)
         hits = self.proxies[border].hits
         self.proxies[border].set(None)
-        assert hits, f"{fault} met nothing at the border to the {border}"
+        return hits
 
     def kill_teachers(self) -> None:
         """Takes the endpoint away for a second, then kills the reward service, each while the endpoint is asked."""
