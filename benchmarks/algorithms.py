@@ -1,7 +1,7 @@
 """Does every algorithm learn? A short run of each on the demo's task, from one model, and their curves.
 
     python -m benchmarks.algorithms            # all; writes docs/algorithms-curves.svg and .json
-    python -m benchmarks.algorithms --only grpo,ppo --output /tmp/curves
+    python -m benchmarks.algorithms --only grpo,ppo    # those anew; the others' curves stay
 
 Each runs as a user runs it, `headrace train run.toml --algorithm.name NAME`, with the defaults of its recipe (one key
 of one differs: `OVERRIDES`). All else is the same for all: model, sums, seed, batches, learning rate. What is compared
@@ -135,9 +135,19 @@ def draw(result: dict[str, Any], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def joined(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """With the runs in `path` that were not repeated, if all else was the same."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    if any(before.get(key) != result[key] for key in ("steps", "seed", "config")):
+        return result
+    runs = {run["name"]: run for run in (*before["runs"], *result["runs"])}
+    return result | {"runs": [runs[name] for name in sorted(runs)]}
+
+
 def write(result: dict[str, Any], folder: Path) -> None:
     """The plot and its numbers."""
     folder.mkdir(parents=True, exist_ok=True)
+    result = joined(result, folder / "algorithms-curves.json")
     (folder / "algorithms-curves.json").write_text(json.dumps(result, indent=1) + "\n")
     draw(result, folder / "algorithms-curves.svg")
 

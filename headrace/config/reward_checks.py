@@ -130,6 +130,11 @@ def _has_model(leaf: ScorerTable) -> bool:
 def _teachers(config: RunTables) -> str | None:
     sets = [(f"eval.{one.name}{one.name and '.'}temperature", one.temperature) for one in config.eval if not one.greedy]
     for leaf in all_leaves(config):
+        if leaf.name == _TEACHER and "template" in leaf.options and config.environment.on:
+            return (
+                f"the scorer {leaf.component!r}: options.template is for prompts, and the messages of an episode are "
+                "its environment's: leave it out"
+            )
         for place, temperature in [("rollout.sampling.temperature", config.rollout.sampling.temperature), *sets]:
             if leaf.name == _TEACHER and "url" in leaf.options and temperature != 1:
                 return (

@@ -14,7 +14,6 @@ from transformers.utils import logging as transformers_logging
 from headrace.services.trainer.algorithms.products import speed_up
 from headrace.services.trainer.distributed.collectives import Ranks
 from headrace.services.trainer.model.deferred import Deferred, load_deferred, load_in_turn, stand_ins
-from headrace.services.trainer.model.head_check import logits_problem
 from headrace.services.trainer.model.lora import add_adapters
 from headrace.services.trainer.model.model import Policy, ValueModel, layers_of
 from headrace.services.trainer.model.noise import noise_problem, turn_noise_off
@@ -25,6 +24,7 @@ from headrace.wire.config.settings import LoraTable
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.model_files import indexed_weights
 from headrace.wire.telemetry.logs import get_logger
+from headrace.wire.weights.head_check import logits_problem
 
 _AutoClass = type[AutoModelForCausalLM | AutoModelForSequenceClassification]
 log = get_logger("trainer.loading")

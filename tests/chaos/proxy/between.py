@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headrace.wire.process.entry import REFUSED
-from tests.chaos.proxy.faults import Fault
+from tests.chaos.proxy.faults import Fault, Refuse
 from tests.chaos.proxy.judge import Judge, score
 from tests.chaos.proxy.proxy import FaultProxy
 from tests.e2e.apart import Apart
@@ -34,14 +34,17 @@ class Between(Apart):
         *,
         steps: int = STEPS,
         judged: Callable[[Sequence[int]], float] = score,
+        scorers: Sequence[Mapping[str, object]] = (),
+        retries: int = 20,
         variables: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens.
+        """`judged`: what the judge adds to a rollout's reward, of the sample's tokens; `scorers`: further ones;
+        `retries`: of a request to the judge.
 
         `variables`: of a service's environment, or the broker's.
         """
         super().__init__(TinyRun(folder / "tiny", steps=steps, replicas=1), folder)
-        self._variables = variables
+        self._variables, self._scorers, self._retries = variables, scorers, retries
         self._steps = steps
         self.valkey = Valkey(folder / "valkey", variables=variables.get(BROKER, {}))
         self.judge = Judge(judged)
@@ -57,12 +60,13 @@ class Between(Apart):
         for proxy in self.proxies.values():
             proxy.start()
         judge = f"127.0.0.1:{self.proxies[JUDGE].port}"
-        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": 50, "retries": 20}
+        asked = {"url": f"http://{judge}", "attempt_s": 2, "deadline_s": 50, "retries": self._retries}
         scorers = [
             {"name": "length", "options": {"target": 3}},
             {"name": "reward_endpoint", "options": asked},
             # Of weight 0 it changes no bit; where it abstains, so does the whole.
             {"name": "teacher", "weight": 0.0, "options": asked | {"compare": False}},
+            *self._scorers,
         ]
         self.prepare_for(
             f"redis://127.0.0.1:{self.proxies[BROKER].port}/0",
@@ -77,6 +81,10 @@ class Between(Apart):
     def strike(self, border: str, fault: Fault, seconds: float) -> None:
         """Waits for a further step, and sets a fault for some time."""
         self.wait_for_steps(1)
+        hits = self._hit(border, fault, seconds)
+        assert hits, f"{fault} met nothing at the border to the {border}"
+
+    def _hit(self, border: str, fault: Fault, seconds: float) -> int:
         self.proxies[border].set(fault)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -84,14 +92,31 @@ class Between(Apart):
             time.sleep(0.1)
         hits = self.proxies[border].hits
         self.proxies[border].set(None)
-        assert hits, f"{fault} met nothing at the border to the {border}"
+        return hits
+
+    def kill_teachers(self) -> None:
+        """Takes the endpoint away for a second, then kills the reward service, each while the endpoint is asked."""
+        self._wait_for_request()
+        self._hit(JUDGE, Refuse(), 1.0)
+        self._wait_for_request()
+        self.processes["reward"].kill()
+        self.processes["reward"].wait(60)
+
+    def _wait_for_request(self) -> None:
+        before = self.judge.asked
+        self._wait_until(lambda: self.judge.asked > before, "a request to the endpoint")
 
     def wait_for_steps(self, more: int) -> None:
-        """Until so many further steps are trained; services that end meanwhile are started again."""
-        goal, end = self.run.steps() + more, time.monotonic() + DEADLINE_S
-        while self.run.steps() < goal:
-            assert self.processes["trainer"].poll() != 0, f"ended before step {goal}"
-            assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for step {goal}{self.logs()}"
+        """Until so many further steps are trained."""
+        goal = self.run.steps() + more
+        self._wait_until(lambda: self.run.steps() >= goal, f"step {goal}")
+
+    def _wait_until(self, done: Callable[[], bool], what: str) -> None:
+        """Services that end meanwhile are started again."""
+        end = time.monotonic() + DEADLINE_S
+        while not done():
+            assert self.processes["trainer"].poll() != 0, f"ended before {what}"
+            assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for {what}{self.logs()}"
             self.keep()
             time.sleep(0.05)
 

@@ -25,6 +25,7 @@ class Judge:
         """`score`: of the tokens of one sample."""
         self.pause_s = 0.4
         """Before each answer, until `hurry`."""
+        self.asked = 0
         judge = self
 
         def scored(body: Any) -> Any:
@@ -39,6 +40,7 @@ class Judge:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                judge.asked += 1
                 time.sleep(judge.pause_s)
                 answer = json.dumps(told(body) if self.path == "/generate" else scored(body)).encode()
                 self.send_response(200)

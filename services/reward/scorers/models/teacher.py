@@ -58,9 +58,14 @@ class Teacher(Scorer):
 
     async def score(self, samples: Sequence[Sample]) -> Sequence[Verdict]:
         """One verdict a sample, in order; what came as text abstains. Raises ScorerDownError."""
-        rows = [_rows(sample) for sample in samples]
+        rows = [self._rows(sample) for sample in samples]
         told = iter(await self._told([row for some in rows for row in some]))
         return [_verdict(sample, [next(told) for _ in some]) for sample, some in zip(samples, rows, strict=True)]
+
+    def _rows(self, sample: Sample) -> list[TeacherRow]:
+        if sample.logprobs is None:
+            return []
+        return [TeacherRow(ids=ids, context=start, temperature=sample.temperature) for ids, start in sample.segments]
 
     @abstractmethod
     async def _told(self, rows: Sequence[TeacherRow]) -> Sequence[TeacherTokens | Verdict]:
@@ -79,12 +84,6 @@ def build(options: Mapping[str, object], context: Context) -> Scorer:
         )
     kind = ModelTeacher if "path" in options else EndpointTeacher
     return kind(context.options(kind.Options, options), context)  # type: ignore[arg-type]
-
-
-def _rows(sample: Sample) -> list[TeacherRow]:
-    if sample.logprobs is None:
-        return []
-    return [TeacherRow(ids=ids, context=start, temperature=sample.temperature) for ids, start in sample.segments]
 
 
 def _verdict(sample: Sample, told: Sequence[TeacherTokens | Verdict]) -> Verdict:

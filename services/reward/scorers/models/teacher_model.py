@@ -1,24 +1,24 @@
 """A teacher that this service runs: a language model of transformers."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headrace.services.reward.scorer import Context, Verdict
+from headrace.services.reward.scorer import Context, Sample, Verdict
 from headrace.services.reward.scorers.models.loaded_model import LoadedModel, ModelKind, folder_digest, read_facts
 from headrace.services.reward.scorers.models.passes import Passes, TokenIds
 from headrace.services.reward.scorers.models.reward_model import PassOptions
 from headrace.services.reward.scorers.models.teacher import Teacher, TeacherRow, TeacherTokens
-from headrace.wire.errors import ConfigError
+from headrace.services.reward.scorers.models.teacher_prompt import TeacherPrompt
+from headrace.wire.errors import ConfigError, DataError
 
 LANGUAGE_MODEL = ModelKind(suffix="ForCausalLM", way_out="give the folder of a language model")
 _ELEMENTS = 1 << 24
 """Logits at a time: 64 MiB in float32."""
-_AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Keys of a config by which a model changes the logits of its head."""
 
 
 class ModelTeacherOptions(PassOptions):
@@ -26,6 +26,9 @@ class ModelTeacherOptions(PassOptions):
 
     path: Path
     """Folder of a language model with the policy's tokenizer."""
+    template: str = ""
+    """What it reads in place of the prompt: `$prompt`, and `$NAME` for a column that the policy does not see. Empty =
+    the policy's own tokens."""
 
 
 class LanguageModel(LoadedModel[TeacherRow, TeacherTokens]):
@@ -36,10 +39,11 @@ class LanguageModel(LoadedModel[TeacherRow, TeacherTokens]):
     def __init__(self, path: Path, *, component: str, **options: Any) -> None:
         """Raises ConfigError, also for a model that changes the logits of its head."""
         super().__init__(path, component=component, **options)
-        config = self._model.config.get_text_config()
-        for name in _AFTER_HEAD:
-            if getattr(config, name, None) not in (None, 1):
-                raise ConfigError(f"{component}: {path}: {name} is not supported here: serve it, and give options.url")
+        from headrace.wire.weights.head_check import logits_problem
+
+        if problem := logits_problem(self._model):
+            words = "its logits are not its hidden states times its head"
+            raise ConfigError(f"{component}: {path}: {words}: {problem}; serve it, and give options.url")
 
     def _ids(self, row: TeacherRow) -> TokenIds:
         return row.ids
@@ -80,6 +84,8 @@ class ModelTeacher(Teacher):
         self._model: LanguageModel | None = None
         self._passes: Passes[TeacherRow, TeacherTokens] | None = None
         read_facts(options.path, context.component, LANGUAGE_MODEL)
+        template = options.template
+        self._prompt = TeacherPrompt(template, options.path, context.component) if template else None
 
     async def load(self) -> None:
         """Loads the weights. Raises ConfigError for a folder or device that does not work."""
@@ -95,6 +101,24 @@ class ModelTeacher(Teacher):
             what=f"the scorer {component}",
             joined=options.join,
         )
+
+    def problem(self, columns: Mapping[str, object]) -> str | None:
+        """What the teacher's own prompt lacks in a row."""
+        try:
+            if self._prompt is not None:
+                self._prompt.ids("", columns)
+        except DataError as error:
+            return str(error)
+        return None
+
+    def _rows(self, sample: Sample) -> list[TeacherRow]:
+        rows = super()._rows(sample)
+        if self._prompt is None:
+            return rows
+        if sample.episode is not None:
+            raise DataError("options.template is for prompts: the messages of an episode are its environment's")
+        ids = self._prompt.ids(sample.prompt, sample.columns)
+        return [replace(row, ids=np.concatenate([ids, row.targets]), context=len(ids)) for row in rows]
 
     async def _told(self, rows: Sequence[TeacherRow]) -> list[TeacherTokens | Verdict]:
         assert self._model is not None and self._passes is not None, "load() comes first"

@@ -97,3 +97,5 @@ def test_a_teacher_behind_an_endpoint_scores_at_temperature_one_alone() -> None:
     assert "eval.hard.temperature = 0.6" in message(teacher, **evals)
     assert not has_models(config(teacher, eval={"temperature": 0.6}))
     assert "'teacher' reads at most 100 tokens" in problem(config(own, **cold), row(41))
+    told = own | {"options": {"path": "/models/t", "template": "$hint $prompt"}}
+    assert "are its environment's: leave it out" in message(told, environment={"name": "m:e"})

@@ -1,19 +1,21 @@
 """A teacher in this service: each token's logprob is that of transformers, less the policy's."""
 
-import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from headrace.model.tiny_models import Shape, character_tokenizer, write_model
 from headrace.services.reward.scorer import Context, Sample
 from headrace.services.reward.scorers.models import teacher_model
 from headrace.services.reward.scorers.registry import build_scorer
 from headrace.wire.errors import ConfigError
 from tests.reward_scorers import loaded_scorer, rubrics
-from tests.teachers import Reference, samples
+from tests.teachers import SEQUENCES, Reference, samples
 from tests.unit.services.trainer.builders import tiny_classifier
+from tests.unit.services.trainer.families import family
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,38 @@ async def test_teachers_count_by_their_weights_and_text_alone_abstains(reference
     assert found[1].value is None and "only text came" in found[1].reason
 
 
+ALPHABET = "abcdefghijklmnopqrstuv"
+"""Of the tokens 2 to 23."""
+CHAT = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}{% if add_generation_prompt %}a{% endif %}"
+MESSAGES = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}, {"role": "user", "content": "def"}]
+
+
+@pytest.mark.parametrize(
+    ("chat", "more", "read"),
+    [(CHAT, {"prompt_messages": MESSAGES}, "ubacuhiihdefa"), ("", {}, "hiihdef")],
+    ids=["messages", "text"],
+)
+async def test_a_teacher_reads_columns_that_the_policy_does_not_see(
+    tmp_path: Path, chat: str, more: dict[str, Any], read: str
+) -> None:
+    write_model(tmp_path, character_tokenizer(ALPHABET), Shape(), seed=0, chat_template=chat)
+    reference = Reference(tmp_path)
+    columns = more | {"solution": "hi", "last": "ih"}
+    sample = replace(samples(0.7)[0], prompt="def", columns=columns)
+    options = {"path": str(tmp_path), "template": "$solution$last$prompt"}
+    async with loaded_scorer("teacher", options) as scorer:
+        (found,) = await scorer.score([sample])
+        assert scorer.problem(columns) is None
+        assert "'last', which is missing or empty" in str(scorer.problem(columns | {"last": None}))
+        other = {} if chat else {"prompt_messages": MESSAGES}
+        assert "needs messages as prompts" in str(scorer.problem({"solution": "hi", "last": "ih"} | other))
+    context, (_, said) = [ALPHABET.index(one) + 2 for one in read], SEQUENCES[0][0]
+    whole = reference.logprobs([*context, *said], 0.7)[len(context) - 1 :]
+    wanted = whole[np.arange(len(said)), said] - sample.logprobs
+    np.testing.assert_allclose(found.token_scores, wanted, rtol=0, atol=1e-5)
+    assert np.abs(wanted - reference.gaps(0, sample)).max() > 1e-2
+
+
 async def test_what_is_no_teacher_is_refused(reference: Reference, tmp_path: Path) -> None:
     context = Context(component="mine")
     tiny_classifier().save_pretrained(tmp_path)
@@ -63,8 +97,8 @@ async def test_what_is_no_teacher_is_refused(reference: Reference, tmp_path: Pat
     for options in ({}, {"path": "x", "url": "http://127.0.0.1:1"}):
         with pytest.raises(ConfigError, match=r"options\.path .* or options\.url"):
             build_scorer("teacher", options, context)
-    shutil.copytree(reference.folder, tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text()) | {"final_logit_softcapping": 30.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="final_logit_softcapping is not supported here"):
+    with pytest.raises(ConfigError, match=r"mine: options\.template: give \$prompt a place"):
+        build_scorer("teacher", {"path": str(reference.folder), "template": "$solution"}, context)
+    family("gemma2").save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"mine: .*: it caps its logits: .*; serve it"):
         await build_scorer("teacher", {"path": str(tmp_path)}, context).load()

@@ -1,7 +1,7 @@
 """Checks on a few tokens, when a model is loaded, that its own logits are its hidden states times its head.
 
-The trainer never calls the model's own head: it takes logprobs from `hidden @ head.T`, chunk by chunk. Families that
-scale, cap, shift or transform their logits would silently be trained on other logits than the engine samples from.
+Neither the trainer nor a teacher in the reward service calls the model's own head: they take logprobs from `hidden @
+head.T`, chunk by chunk. Families that scale, cap, shift or transform their logits would silently get other ones.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ _TOKENS = 8
 _LARGEST = 100.0
 """The largest logit of the amplified row: reveals a cap that leaves small logits alone."""
 _TOLERANCE = 1e-3
-"""Largest error of float32 logits, relative to the largest logit; a scale of 0.99 gives ten times as much."""
+"""Largest error of float32 logits, relative to the largest logit; a scale of 0.99 gives ten times as much. Logits of
+fewer bits may be wrong by their epsilon: 0.008 in bfloat16."""
 _ALIKE = 0.9
 """Smallest cosine between small logits before and after a cap."""
 
@@ -37,7 +38,7 @@ def logits_problem(model: "PreTrainedModel") -> str | None:
 
     `model` is whole and has no adapters that matter yet: every rank checks its own copy before a backend shards it, all
     get the same answer, and no collective waits for a rank that has refused. Two forward passes of 24 tokens on the
-    device of the weights, in float32 (a body in 4 bits: in the dtype of its products; the head is never in 4 bits).
+    device of the weights, in the dtype of their products; the head is never in 4 bits.
     """
     head = model.get_output_embeddings()
     own = getattr(head, "weight", None)
@@ -90,21 +91,21 @@ def _states(output: object) -> Tensor | None:
 
 
 def _difference(probe: _Probe, weight: Tensor, numbers: Mapping[str, float]) -> str | None:
-    expected = probe.states @ weight.float().T
+    expected, eps = probe.states @ weight.float().T, torch.finfo(weight.dtype).eps
     if probe.logits.shape != expected.shape:
         return f"its logits have the shape {list(probe.logits.shape)}, not {list(expected.shape)}"
     if not bool((probe.logits[2].abs() <= _TOLERANCE * expected[0].abs().max()).all()):
         return "its head adds a bias to the logits, or transforms the hidden states first"
-    if _close(probe.logits[0], expected[0]) and _close(probe.logits[1], expected[1]):
+    if all(_close(probe.logits[row], expected[row], eps) for row in range(2)):
         return None
-    return _reason(probe.logits, expected, numbers)
+    return _reason(probe.logits, expected, numbers, eps)
 
 
-def _reason(logits: Tensor, expected: Tensor, numbers: Mapping[str, float]) -> str:
+def _reason(logits: Tensor, expected: Tensor, numbers: Mapping[str, float], eps: float) -> str:
     """What the model does to its logits, as far as two rows of different scales reveal it."""
     factors = (logits * expected).sum((1, 2))[:2] / expected.square().sum((1, 2))[:2]
     scaled = factors[:, None, None] * expected[:2]
-    if all(_close(logits[row], scaled[row]) for row in range(2)) and _close(factors[0], factors[1]):
+    if all(_close(logits[row], scaled[row], eps) for row in range(2)) and _close(factors[0], factors[1], eps):
         factor = float(factors[0])
         keys = [key for key, value in numbers.items() if _is(value, factor) or (value and _is(1 / value, factor))]
         where = f" ({', '.join(f'{key} = {numbers[key]:g}' for key in keys)} in its config)" if keys else ""
@@ -127,6 +128,6 @@ def _is(value: float, factor: float) -> bool:
     return abs(value - factor) <= _TOLERANCE * abs(factor)
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
+def _close(found: Tensor, expected: Tensor, eps: float = 0.0) -> bool:
     """Whether the two agree within the tolerance; False also for what is not finite."""
-    return bool(((found - expected).abs() <= _TOLERANCE * expected.abs().max()).all())
+    return bool(((found - expected).abs() <= max(_TOLERANCE, eps) * expected.abs().max()).all())
