@@ -27,7 +27,7 @@ COMPONENTS = {
     "keda": ("keda",),
     "hpa": ("hpa",),
     "environment": ("environment", "colocate"),
-    "environment-keda": ("environment", "keda", "environment-keda"),
+    "environment-keda": ("environment", "environment-keda"),
     "environment-sandbox": ("environment", "environment-sandbox"),
     "reward-sandbox": ("reward-sandbox",),
     "kueue": ("kueue",),

@@ -234,15 +234,3 @@ def test_cert_manager_issues_the_mounted_certificates_with_role_names(tmp_path: 
     issuers = {one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "Issuer"}
     assert issuers["authority"] == {"ca": {"secretName": "authority"}}
     assert {one["issuerRef"]["name"] for one in made.values()} == {"authority"}
-
-
-def test_keda_connects_over_tls_with_the_brokers_password(over_tls: Path) -> None:
-    manifests = kustomize(over_tls)
-    told = named(manifests, "TriggerAuthentication", "broker")["spec"]["secretTargetRef"]
-    secrets = {one["metadata"]["name"]: one["data"] for one in manifests if one["kind"] == "Secret"}
-    values = {one["parameter"]: base64.b64decode(secrets[one["name"]][one["key"]]).decode() for one in told}
-    kept = {"password": "broker/password", "ca": "certs/ca.pem"}
-    assert values == {
-        "tls": "enable",
-        **{name: (over_tls / "secrets" / file).read_text() for name, file in kept.items()},
-    }
