@@ -127,7 +127,7 @@ def test_one_of_two_runs_is_killed_scaled_and_removed_and_the_other_is_undisturb
     run: Scenario, tmp_path: Path
 ) -> None:
     run.kubectl("delete", "namespace", run.namespace, "--wait=false")
-    one, other = (submitted(run.plane, name, tmp_path / name, steps) for name, steps in (("one", 30), ("other", 9999)))
+    one, other = (submitted(run.plane, name, tmp_path / name, steps) for name, steps in (("one", 600), ("other", 99999)))
     for each in (one, other):
         wait_for_step(each, 2)
     (before, had) = (lives(other), step(other))
@@ -137,7 +137,7 @@ def test_one_of_two_runs_is_killed_scaled_and_removed_and_the_other_is_undisturb
         one.kubectl("scale", "deployment", "one-rollout", f"--replicas={count}")
         wait_for_rollouts(one, count)
     until(lambda: ended(one), "the Job to end", seconds=TRAIN_S, detail=one.shown, every_s=1.0)
-    assert job(one)["status"].get("succeeded") == 1 and step(one) == 30, one.shown()
+    assert job(one)["status"].get("succeeded") == 1 and step(one) == 600, one.shown()
     one.kubectl("delete", "-k", str(tmp_path / "one"), seconds=TRAIN_S)
     until(lambda: not one.pods(), "no pod to be left", seconds=TRAIN_S, detail=one.shown, every_s=1.0)
     wait_for_step(other, had + 5)
