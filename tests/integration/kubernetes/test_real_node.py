@@ -127,7 +127,9 @@ def test_one_of_two_runs_is_killed_scaled_and_removed_and_the_other_is_undisturb
     run: Scenario, tmp_path: Path
 ) -> None:
     run.kubectl("delete", "namespace", run.namespace, "--wait=false")
-    one, other = (submitted(run.plane, name, tmp_path / name, steps) for name, steps in (("one", 600), ("other", 99999)))
+    one, other = (
+        submitted(run.plane, name, tmp_path / name, steps) for name, steps in (("one", 600), ("other", 99999))
+    )
     for each in (one, other):
         wait_for_step(each, 2)
     (before, had) = (lives(other), step(other))
