@@ -6,6 +6,7 @@
 #   secrets.sh my-run/secrets --tls      for the component `mutual-tls`, which comes before it: also a certificate for each
 #                                        role, of a development authority in FOLDER/certs, and the broker's URL over TLS.
 #                                        Needs the command `headrace` with the extra tls
+#   BROKER_URL=rediss://... secrets.sh   the URL of a broker of your own, for the component `external-broker`
 #   ... --tls --cert-manager             without certificates: those are made by the component `cert-manager`
 set -eu
 umask 077
@@ -49,7 +50,8 @@ sha256() {
 
 mkdir -p "$folder/broker" "$folder/tokens"
 keep "$folder/broker/password" "$(openssl rand -hex 24)"
-printf '%s://:%s@valkey:6379%s' "$scheme" "$(cat "$folder/broker/password")" "$path" > "$folder/broker/url"
+url=$(printf '%s://:%s@%s:6379%s' "$scheme" "$(cat "$folder/broker/password")" "${BROKER_HOST:-valkey}" "$path")
+printf %s "${BROKER_URL:-$url}" > "$folder/broker/url"
 
 # Services read their own token and these digests, which open nothing.
 digests=

@@ -95,6 +95,7 @@ VERBS = (
         "Creates a tiny Qwen3 model with random weights and a BPE tokenizer, to try a config before the real model."),
     Verb("config", "config:config", "Checks, shows and compares configs."),
     Verb("runs", "runs:runs", "Lists and compares run directories."),
+    Verb("k8s", "k8s:k8s", "Prints the Kubernetes manifests of a run."),
     Verb("certs", "certs:certs", "Makes and rotates the certificates and the tokens of gRPC."),
 )
 # fmt: on

@@ -93,9 +93,9 @@ def _external(url: str) -> Finding:
     found = _judge(facts.kind, facts.version, shown)
     if found.fix:
         return found
-    if facts.eviction not in ("", "noeviction"):
-        fix = "CONFIG SET maxmemory-policy noeviction: an evicting server forgets work"
-        return fail("redis", f"{shown}: maxmemory-policy is {facts.eviction}", fix)
+    reason, fix = facts.refusal()
+    if reason:
+        return fail("redis", f"{shown}: {reason}", fix)
     if not facts.persistent:
         fix = "CONFIG SET appendonly yes; without it a restart of the server costs the rollouts in flight, nothing else"
         return warn("redis", f"{shown}: {facts.kind} {facts.version} keeps nothing on disk", fix)

@@ -13,6 +13,7 @@ from headrace.services.orchestrator.run import Run
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.changes import changes
 from headrace.services.orchestrator.state.fate_pages import FatePages
+from headrace.services.orchestrator.state.run_state import RunPhase
 from headrace.wire.access import process as process_access
 from headrace.wire.access.tokens import read_token
 from headrace.wire.errors import ContractError
@@ -57,6 +58,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             incarnation=self._run.state.incarnation,
             drain=request.replica_id in drained,
             ended=self._run.ended(request.groups),
+            finished=self._run.state.phase is RunPhase.FINISHED,
         )
 
     async def WatchReplicas(  # noqa: D102

@@ -136,6 +136,9 @@ async def run_replica(
 ) -> None:
     """Serves with an engine and a broker until the shutdown; `front` then reports this replica's state.
 
+    When the run has finished the engine ends, so that an SGLang server frees its GPUs, and the process waits for the
+    shutdown.
+
     `lock` is the held lock of a GPU that the engine shares with the trainer, if it does.
     """
     table = settings.rollout
@@ -178,17 +181,26 @@ async def run_replica(
         gate.move(ReplicaState.DRAINING)
 
     try:
-        parts = [worker.run(shutdown.event), heartbeat.run(), engine.failed()]
+        end = Shutdown()
+        parts = [worker.run(end.event), heartbeat.run(), engine.failed(), _until(shutdown)]
         if settings.run.stale == "drop" and settings.run.max_staleness:
             most = settings.run.max_staleness
             parts.append(generator.under_way.give_up_stale(engine, broker, lambda: gate.version.version, most))
-        await until_first_end(shutdown, drain, *parts)
+        await until_first_end(end, drain, *parts)
     finally:
         await heartbeat.farewell()
+        front.has_ended()
         await engine.close(_CLOSE_S)
         gate.move(ReplicaState.GONE)
         await rpc.stop()
         events.close()
+    if not shutdown.event.is_set():
+        log.info("run_finished", engine="ended")
+        await _until(shutdown)
+
+
+async def _until(shutdown: Shutdown) -> None:
+    await shutdown.event.wait()
 
 
 def _make_worker(settings: RolloutSettings, broker: Broker, generator: GroupGenerator, replica_id: str) -> Worker:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from headrace.wire.errors import ConfigError
 from headrace.wire.streams import Broker, Put, StreamName
 from headrace.wire.streams.redis import RedisBroker
 from headrace.wire.streams.redis.still_claims import Claim
@@ -228,3 +230,20 @@ async def test_a_wiped_server_gets_its_consumer_groups_again(valkey: Valkey) -> 
     await broker.add(StreamName.PROMPTS, b"b", sequence=2)
     assert [again.data for again in await consumer.read(count=1, block_s=0.5)] == [b"b"]
     await broker.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [("maxmemory-policy", "allkeys-lru", "maxmemory-policy is allkeys-lru"), ("cluster-enabled", "yes", "a cluster")],
+)
+async def test_a_server_that_evicts_and_a_cluster_are_refused(
+    tmp_path: Path, option: str, value: str, reason: str
+) -> None:
+    (server := Valkey(tmp_path, f"--{option}", value)).start()
+    broker = RedisBroker(server.url, "run")
+    try:
+        with pytest.raises(ConfigError, match=reason):
+            await broker.check(30)
+    finally:
+        await broker.close()
+        server.stop()

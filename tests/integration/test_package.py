@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LINKED = ("services", "wire")
+MANIFESTS = ROOT / "deploy" / "kubernetes"
 BUILD_S = 300
 
 
@@ -31,6 +32,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("tree")
     for name in ("headrace", *LINKED):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(MANIFESTS, copy / "deploy" / "kubernetes")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
     return copy
@@ -48,7 +50,7 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def modules(names: list[str]) -> set[str]:
-    return {name for name in names if name.endswith(".py") and ".dist-info/" not in name}
+    return {name for name in names if name.endswith(".py") and "/manifests/" not in name}
 
 
 def test_the_wheel_installs_headrace_alone_and_all_of_it(wheel: Path) -> None:
@@ -59,6 +61,8 @@ def test_the_wheel_installs_headrace_alone_and_all_of_it(wheel: Path) -> None:
         ours |= {f"headrace/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / name).rglob("*.py")}
     assert modules(names) == ours
     assert any(name.startswith("headrace/services/orchestrator/dashboard/static/") for name in names)
+    manifests = {path.relative_to(MANIFESTS).as_posix() for path in MANIFESTS.rglob("*") if path.is_file()}
+    assert {name.partition("/manifests/")[2] for name in names if "/manifests/" in name} == manifests
 
 
 def test_a_wheel_made_from_the_source_distribution_is_the_same(tree: Path, wheel: Path, tmp_path: Path) -> None:

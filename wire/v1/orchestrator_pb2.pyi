@@ -189,6 +189,7 @@ class HeartbeatResponse(_message.Message):
     DISOWN_FIELD_NUMBER: _builtins.int
     DISOWN_REASON_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
     registered: _builtins.bool
     share: _builtins.float
     """This replica's share, by its speed, of what may be issued, among those that live; 0 = unknown."""
@@ -197,6 +198,8 @@ class HeartbeatResponse(_message.Message):
     disown_reason: _builtins.str
     incarnation: _builtins.int
     """The trainer's incarnation now: none above it was ever given out. 0 = no trainer has registered."""
+    finished: _builtins.bool
+    """The run has finished: no prompt and no weights will come, and the engine need not stay."""
     @_builtins.property
     def ended(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Those of `groups` that have a fate in the trainer's journal: no rollout of them is awaited any more."""
@@ -215,10 +218,11 @@ class HeartbeatResponse(_message.Message):
         disown: _message_pb2.PolicyVersion | None = ...,
         disown_reason: _builtins.str = ...,
         incarnation: _builtins.int = ...,
+        finished: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["disown", b"disown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disown", b"disown", "disown_reason", b"disown_reason", "drain", b"drain", "ended", b"ended", "incarnation", b"incarnation", "registered", b"registered", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disown", b"disown", "disown_reason", b"disown_reason", "drain", b"drain", "ended", b"ended", "finished", b"finished", "incarnation", b"incarnation", "registered", b"registered", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

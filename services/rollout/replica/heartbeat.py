@@ -64,12 +64,12 @@ class Heartbeat:
         self._interval_s = interval_s
         self._take_word = take_word
         self._outage = Outage("orchestrator", orchestrator)
-        self._registered = False
+        self._registered = self._finished = False
         self._meter = EngineMetrics()
 
     async def run(self) -> None:
-        """Runs until cancelled; reconnects to an orchestrator that was away, and registers again if unknown to it."""
-        while True:
+        """Runs until the run has finished; reconnects to an orchestrator that was away, and registers again."""
+        while not self._finished:
             self._gate.changed.clear()
             try:
                 await self.beat()
@@ -88,6 +88,8 @@ class Heartbeat:
             self._stub.Heartbeat, self._report(), timeout_s=_CALL_S, what="the orchestrator to take a heartbeat"
         )
         self._registered = answer.registered
+        # A run that is being resumed counts as finished until its trainer has registered: a new replica waits for it.
+        self._finished = answer.finished and self._gate.has_served
         self._generator.drained = answer.drain
         self._generator.under_way.end(answer.ended)
         await self._take_word(answer)

@@ -40,6 +40,10 @@ class ReplicaHttpServer:
         if self._retired:
             generator.retire()
 
+    def has_ended(self) -> None:
+        """Marks the engine as gone: it has no metrics any more."""
+        self._reader = None
+
     def why_not_ready(self) -> str | None:
         """None while prompts are taken, or will be after a publication; otherwise the reason."""
         if self._generator is None:

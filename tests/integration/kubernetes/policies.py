@@ -6,6 +6,7 @@ from typing import Any
 from tests.integration.kubernetes.rendered import Manifest, pods, render
 
 COMPONENT = "app.kubernetes.io/component"
+RUN = "app.kubernetes.io/instance"
 INDEX = "batch.kubernetes.io/job-completion-index"
 TRAINER, TRAINER_NODE = "trainer", "trainer-node"
 """The trainer's first pod, and the other ones of a JobSet."""
@@ -47,7 +48,9 @@ def one_sided(overlay: str) -> tuple[set[Edge], set[Edge]]:
 def denied_by_default(overlay: str) -> bool:
     """Whether a policy that selects every pod allows nothing, in both directions."""
     return any(
-        one["kind"] == "NetworkPolicy" and one["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+        one["kind"] == "NetworkPolicy"
+        and {**one["spec"], "podSelector": {}} == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+        and one["spec"]["podSelector"].get("matchLabels", {}).keys() <= {RUN}
         for one in render(overlay)
     )
 
@@ -55,7 +58,7 @@ def denied_by_default(overlay: str) -> bool:
 def _selected(selector: dict[str, Any], services: set[str]) -> set[str]:
     if not selector:
         return set(services)
-    wanted = dict(selector.get("matchLabels", {}))
+    wanted = {key: value for key, value in selector.get("matchLabels", {}).items() if key != RUN}
     found = {wanted.pop(COMPONENT)} if COMPONENT in wanted else set(services)
     for expression in selector.get("matchExpressions", ()):
         assert (expression["key"], expression["operator"]) == (COMPONENT, "In")

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from headrace.cluster import render as run
+from headrace.cluster.render import Submission
+
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 OVERLAYS = ("cpu", "single-node-gpu", "cluster")
@@ -27,7 +30,7 @@ COMPONENTS = {
     "keda": ("keda",),
     "hpa": ("hpa",),
     "environment": ("environment", "colocate"),
-    "environment-keda": ("environment", "keda", "environment-keda"),
+    "environment-keda": ("environment", "environment-keda"),
     "environment-sandbox": ("environment", "environment-sandbox"),
     "reward-sandbox": ("reward-sandbox",),
     "kueue": ("kueue",),
@@ -44,8 +47,62 @@ COMPONENTS = {
 }
 ENCRYPTED = tuple(f"{name}+{part}" for name in ("base", *OVERLAYS) for part in ("mutual-tls", "cert-manager"))
 """Over TLS, with certificates of one's own and with those of cert-manager."""
-ALL = (*OVERLAYS, *dict.fromkeys((*(f"base+{name}" for name in COMPONENTS), *ENCRYPTED)))
+RUNS: dict[str, Submission] = {
+    "run-cpu": Submission(name="exp1", namespace="headrace"),
+    "run-broker": Submission(name="exp1", namespace="headrace", broker="rediss://:secret@valkey.example:6379/0"),
+    "run-gpu": Submission(
+        name="exp2",
+        namespace="headrace",
+        gpus=24,
+        queue="team",
+        registry="registry.example/team",
+        components=("keda", "environment", "environment-keda"),
+        priority_class="headrace-rollout",
+    ),
+}
+"""Those that `headrace k8s render` prints."""
+SHIPPED = (*OVERLAYS, *dict.fromkeys((*(f"base+{name}" for name in COMPONENTS), *ENCRYPTED)))
+ALL = (*SHIPPED, *RUNS)
 Manifest = dict[str, Any]
+CPU_RUN = """
+[run]
+max_steps = 40
+max_staleness = 1
+[model.make]
+characters = "0123456789+="
+[data]
+path = "prompts.jsonl"
+[batch]
+groups = 4
+group_size = 4
+[rollout.sampling]
+max_tokens = 6
+[[reward.scorers]]
+name = "length"
+options = { target = 3 }
+[trainer]
+checkpoint_every = 5
+"""
+GPU_RUN = """
+[run]
+device = "cuda"
+[model]
+path = "/runs/models/Qwen/Qwen3-8B"
+[data]
+path = "openai/gsm8k"
+subset = "main"
+[rollout]
+engine = "sglang"
+[rollout.sglang]
+venv = "/opt/engine"
+tp = 2
+[[reward.scorers]]
+name = "numeric"
+[trainer]
+backend = "fsdp2"
+ranks = 16
+nodes = 2
+"""
 
 _POD_AT = {
     "Deployment": ("spec", "template"),
@@ -81,6 +138,8 @@ def render(name: str) -> tuple[Manifest, ...]:
     """The objects of an overlay (`cpu`), or of the base or an overlay with a component (`base+keda`)."""
     if name in OVERLAYS:
         return kustomize(KUBERNETES / "overlays" / name)
+    if name in RUNS:
+        return run_of(RUNS[name], GPU_RUN if RUNS[name].gpus else CPU_RUN)
     below, _, component = name.partition("+")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made).resolve()
@@ -93,6 +152,15 @@ def render(name: str) -> tuple[Manifest, ...]:
         }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(file))
         return kustomize(folder)
+
+
+def run_of(asked: Submission, config: str) -> tuple[Manifest, ...]:
+    """The objects of a run with this `run.toml`."""
+    need_kubectl()
+    with tempfile.TemporaryDirectory() as made:
+        (file := Path(made) / "run.toml").write_text(config)
+        (Path(made) / "prompts.jsonl").write_text('{"prompt": "1+2="}\n' * 50)
+        return tuple(run.render(file, asked))
 
 
 def kustomize(folder: Path) -> tuple[Manifest, ...]:

@@ -20,9 +20,11 @@ COMPONENT = "app.kubernetes.io/component"
 class Scenario:
     """One namespace: its overlays, and what has become of them."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, prefix: str = "") -> None:
+        """`prefix`: of the names of its objects."""
         self.plane = plane
         self.namespace = namespace
+        self.prefix = prefix
         self._folder = folder.resolve()
         self.secrets = self._folder / "secrets"
 

@@ -18,7 +18,6 @@ _FILES = {
     "JobSet": "jobset.x-k8s.io_jobsets.yaml",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io_leaderworkersets.yaml",
     "ScaledObject": "keda.sh_scaledobjects.yaml",
-    "TriggerAuthentication": "keda.sh_triggerauthentications.yaml",
     "PodMonitor": "monitoring.coreos.com_podmonitors.yaml",
     "ServiceMonitor": "monitoring.coreos.com_servicemonitors.yaml",
     "PrometheusRule": "monitoring.coreos.com_prometheusrules.yaml",

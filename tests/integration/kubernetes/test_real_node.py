@@ -1,4 +1,4 @@
-"""The overlay `cpu` in pods on a real node, with its NetworkPolicies enforced: trained to the end through a kill."""
+"""The overlay `cpu`, and two rendered runs, in pods on a real node with their NetworkPolicies enforced."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.compose.engine import LOCAL_IMAGES, engine_images, need_engine
 from tests.e2e.compose.project import Project
 from tests.integration.kubernetes import control_plane
+from tests.integration.kubernetes.control_plane import ControlPlane
 from tests.integration.kubernetes.policies import policy_edges
 from tests.integration.kubernetes.real_node import (
     denied_packets,
@@ -21,8 +22,9 @@ from tests.integration.kubernetes.real_node import (
     network,
     rules_of_forward,
 )
-from tests.integration.kubernetes.rendered import ROOT, Manifest
+from tests.integration.kubernetes.rendered import CPU_RUN, ROOT, Manifest
 from tests.integration.kubernetes.scenario import Scenario
+from tests.verbs import said
 from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.e2e, pytest.mark.timeout(3000)]
@@ -72,14 +74,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     need_engine()
     variables = engine_images()
     Project(f"headrace-pods-{os.getpid()}", "cpu", variables, tag=TAG).compose("build", seconds=BUILD_S)
-    valkey = variables.get("VALKEY_IMAGE", "valkey/valkey:8.1.4")
-    ours = [{"name": f"headrace-{name}", "newTag": tag} for name, tag in IMAGES.items()]
     # The recipe's server of names runs in this one.
-    images = [LOCAL_IMAGES["PYTHON_IMAGE"], valkey, *(f"{one['name']}:{one['newTag']}" for one in ours)]
-    name, _, tag = valkey.partition(":")
-    with control_plane.started() as plane, joined(plane, *images):
+    needed = [LOCAL_IMAGES["PYTHON_IMAGE"], *(f"{one.get('newName', one['name'])}:{one['newTag']}" for one in images())]
+    with control_plane.started() as plane, joined(plane, *needed):
         made = Scenario(plane, "headrace", tmp_path_factory.mktemp("overlays"))
-        made.apply("cpu", images=[*ours, {"name": "valkey/valkey", "newName": name, "newTag": tag}])
+        made.apply("cpu", images=images())
         wait_for_step(made, 2)
         yield made
 
@@ -115,14 +114,6 @@ def test_an_operator_action_needs_the_token_read_by_the_documented_command(run: 
     assert [run.kubectl(*words, given).strip() for given in ("none", token)] == ["401", "200"]
 
 
-def test_a_killed_trainer_comes_back_and_the_run_ends(run: Scenario) -> None:
-    assert not ended(run), "the run was over before the kill"
-    (trainer,) = run.wait_for_pods(1, "trainer")
-    run.kubectl("delete", "pod", trainer["metadata"]["name"], "--wait=false")
-    until(lambda: ended(run), "the Job to end", seconds=TRAIN_S, detail=run.shown, every_s=1.0)
-    assert job(run)["status"].get("succeeded") == 1 and step(run) == STEPS, run.shown()
-
-
 def test_the_documented_commands_prove_the_run_and_fetch_the_model(run: Scenario, tmp_path: Path) -> None:
     until(lambda: ended(run), "the Job to end", seconds=TRAIN_S, detail=lambda: shown(run), every_s=1.0)
     (check,) = re.findall(r"^\$ kubectl -n headrace (exec orchestrator-0 .* headrace check .*)$", TEXT, re.M)
@@ -132,8 +123,66 @@ def test_the_documented_commands_prove_the_run_and_fetch_the_model(run: Scenario
     assert (tmp_path / "my-model" / "model.safetensors").is_file()
 
 
+def test_one_of_two_runs_is_killed_scaled_and_removed_and_the_other_is_undisturbed(
+    run: Scenario, tmp_path: Path
+) -> None:
+    run.kubectl("delete", "namespace", run.namespace, "--wait=false")
+    one, other = (
+        submitted(run.plane, name, tmp_path / name, steps) for name, steps in (("one", 600), ("other", 99999))
+    )
+    for each in (one, other):
+        wait_for_step(each, 2)
+    (before, had) = (lives(other), step(other))
+    (trainer,) = one.wait_for_pods(1, "trainer")
+    one.kubectl("delete", "pod", trainer["metadata"]["name"], "--wait=false")
+    for count in (3, 0, 1):
+        one.kubectl("scale", "deployment", "one-rollout", f"--replicas={count}")
+        wait_for_rollouts(one, count)
+    until(lambda: ended(one), "the Job to end", seconds=TRAIN_S, detail=one.shown, every_s=1.0)
+    assert job(one)["status"].get("succeeded") == 1 and step(one) == 600, one.shown()
+    one.kubectl("delete", "-k", str(tmp_path / "one"), seconds=TRAIN_S)
+    until(lambda: not one.pods(), "no pod to be left", seconds=TRAIN_S, detail=one.shown, every_s=1.0)
+    wait_for_step(other, had + 5)
+    assert lives(other) == before
+
+
+def submitted(plane: ControlPlane, name: str, folder: Path, steps: int) -> Scenario:
+    """A run `NAME` in a namespace `team-NAME`, as `headrace k8s render` has it, with the images of these tests."""
+    folder.mkdir()
+    (folder / "run.toml").write_text(CPU_RUN.replace("max_steps = 40", f"max_steps = {steps}"))
+    (folder / "prompts.jsonl").write_text('{"prompt": "1+2="}\n' * 50)
+    words = ("k8s", "render", folder / "run.toml", "--name", name, "--namespace", f"team-{name}")
+    (folder / "run.yaml").write_text(said(*words))
+    (folder / "kustomization.yaml").write_text(json.dumps({"resources": ["run.yaml"], "images": images()}))
+    plane.kubectl("create", "namespace", f"team-{name}")
+    plane.kubectl("apply", "-k", str(folder))
+    return Scenario(plane, f"team-{name}", folder, f"{name}-")
+
+
+def wait_for_rollouts(run: Scenario, count: int) -> None:
+    def settled() -> bool:
+        return len(run.pods("rollout")) == len(run.ready("rollout")) == count
+
+    until(settled, f"{count} rollouts", seconds=TRAIN_S, detail=run.shown, every_s=1.0)
+
+
+def lives(run: Scenario) -> dict[str, int]:
+    """Restarts of every pod that is there."""
+    return {
+        pod["metadata"]["uid"]: sum(one["restartCount"] for one in pod["status"]["containerStatuses"])
+        for pod in run.pods()
+    }
+
+
+def images() -> list[dict[str, str]]:
+    """Those of the local engine, as a kustomization names them."""
+    name, _, tag = engine_images().get("VALKEY_IMAGE", "valkey/valkey:8.1.4").partition(":")
+    ours = [{"name": f"headrace-{name}", "newTag": tag} for name, tag in IMAGES.items()]
+    return [*ours, {"name": "valkey/valkey", "newName": name, "newTag": tag}]
+
+
 def job(run: Scenario) -> Manifest:
-    found: Manifest = json.loads(run.kubectl("get", "job", "trainer", "-o", "json"))
+    found: Manifest = json.loads(run.kubectl("get", "job", f"{run.prefix}trainer", "-o", "json"))
     return found
 
 
@@ -144,7 +193,7 @@ def ended(run: Scenario) -> bool:
 
 def step(run: Scenario) -> int:
     """What the dashboard's API says; -1 while it does not answer."""
-    words = ("exec", "orchestrator-0", "-c", "orchestrator", "--", "python", "-I", "-c", STATUS)
+    words = ("exec", f"{run.prefix}orchestrator-0", "-c", "orchestrator", "--", "python", "-I", "-c", STATUS)
     done = run.plane.attempt("-n", run.namespace, *words)
     return int(json.loads(done.stdout).get("step", 0)) if done.returncode == 0 else -1
 

@@ -14,9 +14,9 @@ from headrace.wire.access.tokens import ACCEPTED, read_access, read_token
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import CONFINED, RunPaths
 from tests.integration.kubernetes.rendered import (
-    ALL,
     ENCRYPTED,
     KUBERNETES,
+    SHIPPED,
     Manifest,
     attempt_secrets,
     containers,
@@ -61,7 +61,7 @@ def secrets_of(spec: Manifest) -> dict[str, str]:
     return {name: secret if secret.startswith("tls-") else secret.rpartition("-")[0] for name, secret in found.items()}
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_pod_holds_only_the_secrets_of_its_own_role(name: str) -> None:
     for where, template in pods(render(name)):
         component = template["metadata"]["labels"][COMPONENT]
@@ -74,7 +74,7 @@ def test_a_pod_holds_only_the_secrets_of_its_own_role(name: str) -> None:
         assert {one for one in found if one.partition("-")[0] in ("broker", "tls", "token", "user")} == wanted, where
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_service_finds_its_secrets_and_no_container_beside_it_finds_its_token(name: str) -> None:
     manifests = render(name)
     settings = named(manifests, "ConfigMap", "headrace")
@@ -115,7 +115,7 @@ def test_no_port_of_grpc_or_the_broker_is_in_plain_text(name: str) -> None:
     assert told == {("grpc", "https"), ("valkey", None)}
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_services_that_run_user_code_can_write_only_their_event_logs(name: str) -> None:
     seen = set()
     for where, _, container, _ in containers(render(name)):
@@ -234,15 +234,3 @@ def test_cert_manager_issues_the_mounted_certificates_with_role_names(tmp_path: 
     issuers = {one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "Issuer"}
     assert issuers["authority"] == {"ca": {"secretName": "authority"}}
     assert {one["issuerRef"]["name"] for one in made.values()} == {"authority"}
-
-
-def test_keda_connects_over_tls_with_the_brokers_password(over_tls: Path) -> None:
-    manifests = kustomize(over_tls)
-    told = named(manifests, "TriggerAuthentication", "broker")["spec"]["secretTargetRef"]
-    secrets = {one["metadata"]["name"]: one["data"] for one in manifests if one["kind"] == "Secret"}
-    values = {one["parameter"]: base64.b64decode(secrets[one["name"]][one["key"]]).decode() for one in told}
-    kept = {"password": "broker/password", "ca": "certs/ca.pem"}
-    assert values == {
-        "tls": "enable",
-        **{name: (over_tls / "secrets" / file).read_text() for name, file in kept.items()},
-    }

@@ -117,6 +117,10 @@ def _replicas(alive: str, lost: str) -> Series:
     }
 
 
+def _prompts(waiting: str) -> Series:
+    return {'headrace_orchestrator_stream_pending_entries{stream="prompts"}': waiting}
+
+
 CASES: dict[str, Case] = {
     "HeadraceNoStep": Case(
         fires=_RUNNING | _STUCK,
@@ -241,10 +245,11 @@ CASES: dict[str, Case] = {
         minutes=17,
     ),
     "HeadraceNoReplica": Case(
-        fires=_RUNNING | _replicas("0x40", "0x40"),
+        fires=_RUNNING | _replicas("0x40", "0x40") | _prompts("8x40"),
         calm={
-            "two": _RUNNING | _replicas("2x40", "0x40"),
-            "over": _OVER | _replicas("0x40", "0x40"),
+            "two": _RUNNING | _replicas("2x40", "0x40") | _prompts("8x40"),
+            "over": _OVER | _replicas("0x40", "0x40") | _prompts("8x40"),
+            "paused": _RUNNING | _replicas("0x40", "0x40") | _prompts("0x40"),
         },
     ),
     "HeadraceReplicaMissing": Case(

@@ -120,3 +120,15 @@ async def test_only_a_token_of_the_service_or_of_an_operator_opens_the_drain(tmp
                 assert ("draining" in str(world.front.why_not_ready())) is may
         finally:
             process.forget()
+
+
+async def test_the_engine_ends_with_the_run_and_the_process_stays(tmp_path: Path) -> None:
+    async with replica(tmp_path) as world:
+        world.listener.word.finished = True
+        # A replica of a run that is resumed: its trainer has not registered yet.
+        await until_async(lambda: len(world.listener.states) > 5)
+        assert not world.engine._thread.join(0)
+        await world.publish(0)
+        await until_async(lambda: world.listener.states[-1] == pb.REPLICA_STATE_GONE)
+        await until_async(lambda: world.engine._thread.join(0))
+        assert not world.running.done()

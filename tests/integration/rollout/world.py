@@ -81,6 +81,7 @@ class World:
 
     engine: TorchEngine
     front: ReplicaHttpServer
+    running: asyncio.Task[None]
 
     def __init__(self, settings: RolloutSettings, broker: MemoryBroker, listener: Listener, stub: Any) -> None:
         self.settings = settings
@@ -244,7 +245,7 @@ async def replica(folder: Path, *, stale: str = "wait", **rollout: Any) -> Async
     async with channel(address) as link:
         try:
             world = World(settings, broker, listener, RolloutServiceStub(link))
-            world.engine, world.front = engine, front
+            world.engine, world.front, world.running = engine, front, running
             yield world
         finally:
             shutdown.event.set()

@@ -2,16 +2,18 @@
 
 import asyncio
 import secrets
+from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
-from headrace.wire.errors import TransientError
+from headrace.wire.errors import ConfigError, TransientError
 from headrace.wire.process import failpoints
 from headrace.wire.streams.protocol import CONSUMER_GROUP, BrokerMemory, Entry, StreamName, StreamStats
 from headrace.wire.streams.redis.certificate import expiry
 from headrace.wire.streams.redis.client import AWAY, CHUNK, FIELD, NOTE, RedisLink, parse_id
 from headrace.wire.streams.redis.consumer import RedisConsumer
+from headrace.wire.streams.redis.facts import ServerFacts
 
 _SENTINEL = "sentinel"
 """Key that is lost with the server's data."""
@@ -32,6 +34,8 @@ class RedisBroker:
     async def check(self, timeout_s: float) -> None:
         """Pings the server, with retries; raises TransientError if it does not answer within `timeout_s`.
 
+        Raises ConfigError for a cluster and for a server that evicts; a hosted one may refuse to report either.
+
         Then opens as many connections as operations come at once in a run, so that later a growing number is a leak;
         one that the server has no room for is opened when it is needed.
         """
@@ -51,6 +55,10 @@ class RedisBroker:
         except TimeoutError:
             raise TransientError(f"the broker did not answer within {timeout_s} s: {last}") from last
         await asyncio.gather(*(self._link.writer.ping() for _ in range(_AT_ONCE)), return_exceptions=True)
+        with suppress(RedisError):
+            reason, fix = ServerFacts.of(await self._link.writer.info()).refusal()
+            if reason:
+                raise ConfigError(f"broker.url: {reason}: {fix}")
 
     async def add(self, stream: StreamName, data: bytes, *, sequence: int | None = None) -> None:
         """Adds an entry with id `sequence`-1. Without `sequence` a lost reply raises TransientError: added or not."""

@@ -1,6 +1,7 @@
 """Facts that a server reports about itself, for its setup."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
@@ -20,6 +21,31 @@ class ServerFacts:
     """`maxmemory-policy`."""
     persistent: bool
     """It keeps an append-only file."""
+    cluster: bool
+
+    @classmethod
+    def of(cls, info: Mapping[str, object]) -> "ServerFacts":
+        """Reads the answer to INFO."""
+        valkey = info.get("valkey_version")
+        return cls(
+            kind="valkey" if valkey else "redis",
+            version=str(valkey or info.get("redis_version", "")),
+            eviction=str(info.get("maxmemory_policy", "")),
+            persistent=bool(info.get("aof_enabled")),
+            cluster=bool(info.get("cluster_enabled")),
+        )
+
+    def refusal(self) -> tuple[str, str]:
+        """Why it cannot be a broker, and the way out; two empty strings if it can."""
+        if self.cluster:
+            return (
+                "it is a cluster",
+                "use one server: services follow no redirections",
+            )
+        if self.eviction not in ("", "noeviction"):
+            fix = "CONFIG SET maxmemory-policy noeviction: an evicting server forgets work"
+            return f"maxmemory-policy is {self.eviction}", fix
+        return "", ""
 
 
 async def server_facts(url: str, *, timeout_s: float) -> ServerFacts:
@@ -35,10 +61,4 @@ async def server_facts(url: str, *, timeout_s: float) -> ServerFacts:
         raise TransientError(f"no Redis or Valkey answers: {str(error) or type(error).__name__}") from error
     finally:
         await link.close()
-    valkey = info.get("valkey_version")
-    return ServerFacts(
-        kind="valkey" if valkey else "redis",
-        version=str(valkey or info.get("redis_version", "")),
-        eviction=str(info.get("maxmemory_policy", "")),
-        persistent=bool(info.get("aof_enabled")),
-    )
+    return ServerFacts.of(info)

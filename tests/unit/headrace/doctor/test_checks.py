@@ -136,7 +136,7 @@ def test_the_doctor_reports_a_broker_that_evicts_or_does_not_persist(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def facts(*_: object, **__: object) -> Any:
-        return network.ServerFacts(kind="redis", version="7.4.0", eviction=policy, persistent=False)
+        return network.ServerFacts(kind="redis", version="7.4.0", eviction=policy, persistent=False, cluster=False)
 
     monkeypatch.setattr(network, "server_facts", facts)
     asked = wants(tmp_path, '[[reward.scorers]]\nname = "math"\n[broker]\nurl = "redis://h:1/0"\n')
