@@ -42,7 +42,11 @@ def test_every_image_is_pinned(name):
 def test_kubernetes_and_compose_use_the_same_images():
     env = dict(line.split("=", 1) for line in (ROOT / ".env").read_text().splitlines() if re.match(r"[A-Z_]+=", line))
     tag, prefix = env["IMAGE_TAG"], env["IMAGE_PREFIX"]
-    used = {container["image"] for name in ALL for _, _, container, _ in containers(render(name))}
+    used = {
+        container["image"].removeprefix("registry.example/team/")
+        for name in ALL
+        for _, _, container, _ in containers(render(name))
+    }
     ours = {f"{prefix}{name}:{tag}" for name in ("orchestrator", "reward", "environment")}
     ours |= {f"{prefix}{name}:{tag}-{kind}" for name in ("rollout", "trainer") for kind in ("cpu", "gpu")}
     assert used == ours | {env["VALKEY_IMAGE"]}
