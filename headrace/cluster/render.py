@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,9 @@ from pathlib import Path
 from headrace.cluster.objects import Object, Sizes, of_run, sized
 from headrace.config.resolve import resolve
 from headrace.config.schema import RunFile
+from headrace.supervisor.once import run_once
 from headrace.wire.errors import ConfigError
+from headrace.wire.process.environment import inherited
 
 MANIFESTS = (Path(__file__).parent / "manifests").resolve()
 COMPONENTS = (
@@ -156,8 +157,4 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _run(*command: str, **variables: str) -> str:
-    told = {**os.environ, **variables}
-    done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=_RENDER_S, check=False)
-    if done.returncode:
-        raise ConfigError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
+    return run_once("rendering", command, env={**inherited(), **variables}, log=None, timeout_s=_RENDER_S)

@@ -266,7 +266,8 @@ def _with_compile(resolved: Resolved, kept: Mapping[str, Any] | None) -> Resolve
     if table.compile != "auto":
         return resolved
     if kept is not None:
-        return resolved.changed("trainer", compile=kept.get("trainer", {}).get("compile", False))
+        compiled = table.cp == 1 and kept.get("trainer", {}).get("compile", False)
+        return resolved.changed("trainer", compile=compiled)
     # Not where no compiled run was seen: adapters change the layers between passes, ZeRO 3 gathers and context
     # parallelism exchanges within them, and TRPO takes the gradient of a gradient.
     unseen = config.model.lora.rank > 0 or config.algorithm.policy_loss == "trpo"

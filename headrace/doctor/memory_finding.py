@@ -82,7 +82,7 @@ def training_of(config: RunFile, shape: ModelShape) -> Training:
         dtype_bytes=4 if model.dtype == "float32" else 2,
         optimizer=table.optimizer,
         micro_batch_tokens=table.micro_batch_tokens if offline is None else offline.micro_batch_tokens,
-        row_tokens=(config.rollout.context_length or config.rollout.sampling.max_tokens) if rl else 0,
+        row_tokens=_longest_row(config),
         cp=table.cp,
         checkpointing=table.gradient_checkpointing,
         logprob_chunk=_chunk(offline or table, config.run.device),
@@ -95,6 +95,14 @@ def training_of(config: RunFile, shape: ModelShape) -> Training:
         nccl_links=config.rollout.replicas if nccl and not turns else 0,
         bucket=table.bucket_mib << 20,
     )
+
+
+def _longest_row(config: RunFile) -> int:
+    """Tokens of the longest unit of a forward pass, as far as the config bounds it."""
+    if config.run.stage != "rl":
+        sides = 1 if config.run.stage == "sft" else 2
+        return sides * stage_table(config, config.run.stage).max_tokens
+    return config.rollout.context_length or config.data.max_prompt_tokens + config.rollout.sampling.max_tokens
 
 
 def _chunk(table: object, device: str) -> int:
@@ -204,8 +212,10 @@ def remedies(how: Training, table: str = "trainer") -> Iterator[tuple[str, Mappi
         yield "trainer.gradient_checkpointing = true", {"checkpointing": True}
     if how.micro_batch_tokens > 2048:
         yield f"{table}.micro_batch_tokens = 2048", {"micro_batch_tokens": 2048}
-    if how.tokens > how.micro_batch_tokens and how.here % (2 * how.cp) == 0 and how.backend == "fsdp2":
-        yield f"trainer.cp = {2 * how.cp}", {"cp": 2 * how.cp}
+    if how.tokens > how.micro_batch_tokens and how.backend == "fsdp2":
+        for cp in (2 * how.cp, 4 * how.cp, 8 * how.cp):
+            if how.here % cp == 0:
+                yield f"trainer.cp = {cp}", {"cp": cp}
     if how.dtype_bytes == 4:
         yield 'model.dtype = "bfloat16"', {"dtype_bytes": 2}
     if how.backend == "single" and how.optimizer == "adamw":

@@ -5,12 +5,15 @@ of a row in another way, such as linear attention or a convolution, would see it
 stay true, so two short rows are scored both ways, and their gradients compared.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from headrace.services.trainer.backends.backend import Backend
-from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.model.model import Policy, TrainedModule
 from headrace.wire.errors import ConfigError
 from headrace.wire.telemetry.logs import get_logger
 
@@ -30,28 +33,45 @@ def check_context(backend: Backend) -> None:
     module, ranks = backend.module, backend.ranks
     kind, size = module.model.config.model_type, ranks.context_size
     rows = _rows(module.model.config.get_text_config().vocab_size, size * _PART - 1, backend.device)
-    try:
-        shared, of_shared = _scored(backend, rows, 1 / ranks.data_size)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise ConfigError(f"trainer.cp = {size} cannot be used with {kind} models: {error}. Set it to 1") from error
-    with module.whole_rows():
-        whole, of_whole = _scored(backend, rows, 1 / ranks.size)
-        other = rows.clone()
-        other[:, :_PART] = rows.flip(1)[:, :_PART]
-        with torch.no_grad():
-            moved, _ = _scored(backend, other, 0.0)
+    other = rows.clone()
+    other[:, :_PART] = rows.flip(1)[:, :_PART]
+    with _telling_head(module):
+        try:
+            shared, of_shared = _scored(backend, rows, 1 / ranks.data_size)
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise ConfigError(f"trainer.cp = {size} cannot be used with {kind} models: {error}. Set it to 1") from error
+        with module.whole_rows():
+            whole, of_whole = _scored(backend, rows, 1 / ranks.size)
+            with torch.no_grad():
+                moved, _ = _scored(backend, other, 0.0)
     effect = float((moved - whole).abs()[:, -_PART + 1 :].max())
     gap = float((shared - whole).abs().max())
     squares = torch.stack([_squares(of_shared, of_whole), _squares(of_whole)])
     difference, norm = ranks.sum(squares).sqrt().tolist()
     log.info("context_checked", model=kind, gap=gap, effect=effect, gradient_gap=difference, gradient_norm=norm)
     dtype = module.forward_dtype
-    if not (gap <= _SHARE * effect + _ROUNDING[dtype] and difference <= _OF_GRADIENT[dtype] * norm):
+    equal = gap <= _SHARE * effect + _ROUNDING[dtype] and difference <= _OF_GRADIENT[dtype] * norm
+    if ranks.agree(not equal):
         raise ConfigError(
             f"trainer.cp = {size}: {kind} models pass on what they have read of a row by more than attention, which "
             f"alone is exchanged between ranks (scores differ by {gap:.2g}, gradients by "
             f"{difference / max(norm, 1e-30):.2g} of their norm). Set trainer.cp = 1"
         )
+
+
+@contextmanager
+def _telling_head(module: TrainedModule) -> Iterator[None]:
+    """Within it a value model's head is not of zeros, as a new one is: it would score all rows alike."""
+    if isinstance(module, Policy):
+        yield
+        return
+    head = _local(module.head.detach())
+    kept = head.clone()
+    head.copy_(torch.linspace(-1.0, 1.0, head.numel()).view_as(head))
+    try:
+        yield
+    finally:
+        head.copy_(kept)
 
 
 def _rows(vocabulary: int, length: int, device: torch.device) -> Tensor:

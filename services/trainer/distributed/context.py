@@ -25,6 +25,8 @@ from headrace.wire.weights.collective import with_watchdog
 
 NAME = "headrace_context"
 """Of the attention implementation."""
+_BY_LENGTH = {"dynamic", "longrope"}
+"""Rotary embeddings whose frequencies transformers chooses by the largest position of a forward pass."""
 
 
 class ContextGroup:
@@ -97,10 +99,24 @@ class ContextGroup:
 
 
 def share_attention(model: PreTrainedModel, group: ContextGroup) -> None:
-    """Gives `model` the attention over the group. Raises ConfigError if its heads cannot be divided."""
-    heads = getattr(model.config.get_text_config(), "num_attention_heads", 0)
+    """Gives `model` the attention over the group.
+
+    Raises ConfigError if its heads cannot be divided, or if it looks at a row's length, of which a rank sees its part.
+    """
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", 0)
     if heads % group.size:
         raise ConfigError(f"trainer.cp = {group.size}: the model has {heads} attention heads, which it does not divide")
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {str(part.get("rope_type")) for part in (rope, *rope.values()) if isinstance(part, dict)}
+    by_length = sorted(kinds & _BY_LENGTH)
+    if getattr(config, "attn_temperature_tuning", False):
+        by_length.append("attn_temperature_tuning")
+    if by_length:
+        raise ConfigError(
+            f"trainer.cp = {group.size}: the model's {by_length[0]} depends on the length of a row, of which each rank "
+            "sees its part. Set trainer.cp = 1"
+        )
     model.set_attn_implementation(NAME)
 
 

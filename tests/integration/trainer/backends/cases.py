@@ -3,12 +3,12 @@
 import math
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
 from headrace.services.trainer.backends.frozen import make_frozen
 from headrace.services.trainer.durability.checkpoint import CheckpointStore
 from headrace.services.trainer.learner.learner import state_of
-from headrace.services.trainer.model.model import Policy
+from headrace.services.trainer.model.model import Policy, ValueModel
 from headrace.services.trainer.publication.outgoing import weight_groups
 from headrace.services.trainer.stages.offline.packing_check import must_join
 from headrace.services.trainer.stages.offline.sft import Supervised
@@ -188,9 +188,17 @@ def refusals(make, folder):
 def divided(make, folder):
     """The reasons against families that pass on more than attention, and a sum of gradients after the checks."""
     reasons = []
-    for kind in ("qwen3_next", "mamba2", "gemma2"):
+    linear = family("qwen3_next")
+    critic = AutoModelForSequenceClassification.from_config(linear.config)
+    critic.base_model.load_state_dict(linear.base_model.state_dict())
+    torch.nn.init.zeros_(critic.score.weight)
+    by_length = tiny_family("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4})
+    refused = [
+        Policy(one, forward_dtype=torch.float32) for one in (linear, family("mamba2"), family("gemma2"), by_length)
+    ]
+    for module in (*refused, ValueModel(critic, forward_dtype=torch.float32)):
         try:
-            make(Policy(family(kind), forward_dtype=torch.float32), FSDP2)
+            make(module, FSDP2)
         except ConfigError as error:
             reasons.append(str(error))
     module = work.policy()
@@ -271,7 +279,7 @@ FAMILIES = {
     "tied": ("llama", {"tie_word_embeddings": True}),
     "window": ("mistral", {"sliding_window": 3}),
     "latent": ("deepseek_v3", {}),
-    "experts": ("qwen3_moe", {}),
+    "mixture": ("qwen3_moe", {}),
 }
 """What is kept in attention, or between tokens, differs."""
 CASES = {

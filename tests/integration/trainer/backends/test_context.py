@@ -46,7 +46,7 @@ def test_two_ranks_share_rows_and_take_the_steps_of_one_device(pair, one, name):
     assert_same(read(pair, f"family-{name}", 2), one(name))
 
 
-@pytest.mark.parametrize(("context", "names"), [(2, ("dense", "experts")), (4, ("window", "latent"))])
+@pytest.mark.parametrize(("context", "names"), [(2, ("dense", "mixture")), (4, ("window", "latent"))])
 def test_four_ranks_share_rows_in_pairs_or_all_and_take_the_steps_of_one_device(tmp_path, one, context, names):
     run_world(tmp_path, [f"family-{name}" for name in names], 4, context=context)
     for name in names:
@@ -90,7 +90,8 @@ def test_one_device_resumes_from_a_checkpoint_of_ranks_that_share_rows(pair):
 
 def test_models_that_pass_on_more_than_attention_are_refused(pair):
     told = read(pair, "divided", 2)[0]
-    linear, state_space, soft_capped = told["reasons"]
+    linear, state_space, soft_capped, by_length, critic = told["reasons"]
+    assert "dynamic depends on the length" in by_length and "qwen3_next models pass on" in critic
     assert "qwen3_next models pass on" in linear and "Set trainer.cp = 1" in linear
     assert "0 attention heads" in state_space or "pass on" in state_space
     assert "softcap" in soft_capped and told["left"] == []

@@ -76,6 +76,8 @@ def test_layers_are_compiled_on_a_gpu_unless_equal_bits_are_asked_for(
     lacks.append("C compiler")
     assert compiles(*CUDA) is False
     assert resumed(config(tmp_path, *CUDA), began).trainer.compile is True
+    shared = ("--trainer.ranks", "2", "--trainer.cp", "2")
+    assert resumed(config(tmp_path, *CUDA, *shared), began).trainer.compile is False
     toml = began / "config" / "run.toml"
     toml.write_text(toml.read_text().replace("compile = true\n", ""))
     lacks.clear()

@@ -71,11 +71,13 @@ def test_every_named_remedy_is_a_key_and_makes_the_run_fit(tmp_path: Path) -> No
 def test_a_row_longer_than_a_micro_batch_is_counted_and_divided_over_ranks(tmp_path: Path) -> None:
     long = SGLANG.replace("4096", "131072")
     said = found(tmp_path, CUDA + long + "[trainer]\nranks = 8\ngradient_checkpointing = true\n", EIGHT, [80] * 9)
-    assert said.level is Level.WARN and "trainer.cp = 2" in said.fix
+    assert said.level is Level.WARN and said.fix == "one of: trainer.cp = 8"
     shared = "[trainer]\nranks = 8\ncp = 8\ngradient_checkpointing = true\n"
     assert found(tmp_path, CUDA + long + shared, EIGHT, [80] * 9).level is Level.OK
     how = training_of(resolved(tmp_path, CUDA + long + shared).config, EIGHT)
     assert how.tokens == 131072 // 8
+    pairs = CUDA.replace("[run]", '[run]\nstage = "dpo"') + "[dpo]\nmax_tokens = 20000\n"
+    assert training_of(resolved(tmp_path, pairs).config, EIGHT).tokens == 40000
 
 
 @pytest.mark.parametrize("how", [Training(dtype_bytes=4), Training(backend="fsdp2", ranks=2, row_tokens=9999)])

@@ -77,6 +77,9 @@ def test_a_cut_off_logprob_is_the_logit_less_the_logsumexp_of_the_kept_ids_and_r
     by_hand = (head[4] - torch.from_numpy(share) @ head[[0, 2, 4]]) / temperature[0]
     torch.testing.assert_close(gradient, torch.stack([by_hand, *torch.zeros(2, 2, dtype=torch.float64)]).detach())
     assert gradcheck(scores, (hidden, head))
+    some = torch.tensor([True, False, True])
+    part = token_logprobs(hidden[some], head, targets[some], temperature=temperature[some], chunk=2, kept=kept.of(some))
+    assert torch.equal(part.logprobs, found[some])
 
 
 def test_a_vocabulary_too_large_for_the_cache_is_scored_in_smaller_parts():
