@@ -21,15 +21,21 @@ class Sizes:
     """What a run takes of a cluster."""
 
     trainer_gpus: int
-    """Of each of the trainer's pods; 0: none at all."""
+    """GPUs for each of the trainer's pods; 0: the run has none."""
     rollout_gpus: int
+    """GPUs for each rollout."""
     replicas: int
-    """Of rollouts; 0: as many as are scaled."""
+    """Number of rollouts, or the most that a scaler may start; 0: what the manifests say."""
     queue: str
+    """Kueue's LocalQueue."""
     registry: str
+    """Prefix of the images' names; empty: none."""
     priority_class: str
+    """For rollouts; empty: the cluster's default."""
     storage: str
+    """Size of the volume."""
     one_node: bool
+    """All pods are on one node, and so may share a volume that only one node mounts."""
 
 
 def of_run(objects: Sequence[Object], name: str, namespace: str) -> list[Object]:
@@ -96,6 +102,7 @@ def _size(container: Object, sizes: Sizes) -> None:
         image = container["image"].replace("-cpu", "-gpu") if sizes.trainer_gpus else container["image"]
         container["image"] = f"{sizes.registry}/{image}" if sizes.registry else image
     if not sizes.trainer_gpus and container["name"] != "await-run":
+        # Without a GPU it is a trial, which takes what is free, as `overlays/cpu` does.
         container["resources"]["requests"] = {"cpu": "100m", "memory": "512Mi"}
     elif sizes.trainer_gpus and gpus:
         container["resources"] = {
