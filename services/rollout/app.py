@@ -137,9 +137,7 @@ async def run_replica(
     """Serves with an engine and a broker until the shutdown; `front` then reports this replica's state.
 
     When the run has finished the engine ends, so that an SGLang server frees its GPUs, and the process waits for the
-    shutdown.
-
-    `lock` is the held lock of a GPU that the engine shares with the trainer, if it does.
+    shutdown. `lock` is the held lock of a GPU that the engine shares with the trainer, if it does.
     """
     table = settings.rollout
     replica_id, boot_id = f"rollout-{settings.instance}", secrets.token_hex(8)
@@ -157,16 +155,9 @@ async def run_replica(
     rpc = await serve_rpc(
         {SERVICE_NAME: servicer.add_to}, settings.rpc_host, settings.grpc_port, ready=front.why_not_ready
     )
-    identity = Identity(
-        run_id=settings.run.id,
-        replica_id=replica_id,
-        boot_id=boot_id,
-        address=settings.rpc_address(rpc.port),
-        pid=os.getpid(),
-    )
     heartbeat = Heartbeat(
         settings.orchestrator_address,
-        identity,
+        _make_identity(settings, replica_id, boot_id, rpc.port),
         engine,
         gate,
         generator,
@@ -182,7 +173,7 @@ async def run_replica(
 
     try:
         end = Shutdown()
-        parts = [worker.run(end.event), heartbeat.run(), engine.failed(), _until(shutdown)]
+        parts = [worker.run(end.event), heartbeat.run(), engine.failed(), shutdown.event.wait()]
         if settings.run.stale == "drop" and settings.run.max_staleness:
             most = settings.run.max_staleness
             parts.append(generator.under_way.give_up_stale(engine, broker, lambda: gate.version.version, most))
@@ -196,11 +187,17 @@ async def run_replica(
         events.close()
     if not shutdown.event.is_set():
         log.info("run_finished", engine="ended")
-        await _until(shutdown)
+        await shutdown.event.wait()
 
 
-async def _until(shutdown: Shutdown) -> None:
-    await shutdown.event.wait()
+def _make_identity(settings: RolloutSettings, replica_id: str, boot_id: str, port: int) -> Identity:
+    return Identity(
+        run_id=settings.run.id,
+        replica_id=replica_id,
+        boot_id=boot_id,
+        address=settings.rpc_address(port),
+        pid=os.getpid(),
+    )
 
 
 def _make_worker(settings: RolloutSettings, broker: Broker, generator: GroupGenerator, replica_id: str) -> Worker:

@@ -103,7 +103,7 @@ class Shutdown:
 
 
 async def until_first_end(
-    shutdown: Shutdown, then: Callable[[], None], *parts: Awaitable[None], close_s: float | None = _CLOSE_S
+    shutdown: Shutdown, then: Callable[[], None], *parts: Awaitable[object], close_s: float | None = _CLOSE_S
 ) -> None:
     """Runs all parts; when one ends, or at shutdown, lets the first hand back what it has and cancels the others.
 
