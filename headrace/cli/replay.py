@@ -16,7 +16,7 @@ from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.tables import Ports
 from headrace.config.toml import to_toml
 from headrace.run.child import run_child
-from headrace.run.nodes import check_nodes, start_notes
+from headrace.run.joining.nodes import check_nodes, start_notes
 from headrace.services.trainer.config.replay import ReplaySettings, ReplayTable
 from headrace.wire.contracts.digests import same_weights
 from headrace.wire.errors import ConfigError

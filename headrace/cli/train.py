@@ -19,7 +19,7 @@ from headrace.data.prepare_examples import PreparedExamples
 from headrace.doctor.wants import Wants
 from headrace.inspect.output import FINISHED, Output
 from headrace.run.execute import execute
-from headrace.run.join import join_placed
+from headrace.run.joining.trainer_node import join_placed
 from headrace.run.launch import PreparedRun, prepare_run
 from headrace.run.offline import PreparedStage, prepare_stage, run_stage
 from headrace.run.preparation.fork import fork_run

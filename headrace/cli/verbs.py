@@ -63,7 +63,9 @@ VERBS = (
         "Draws curves of runs as PNG and SVG: reward, accuracy, loss, KL, entropy, length, staleness, step time."),
     Verb("prepare", "prepare:prepare",
         "Prepares a run for services that Compose or Kubernetes starts; an existing run is resumed."),
-    Verb("join", "join:join", "Runs one more machine of a run's trainer (trainer.nodes above 1) until the run ends."),
+    Verb("join", "join:join", 
+        "Runs replicas of services on one more machine until the run ends (`--rollout --gpus 0-3`), or a part of its "
+        "trainer (`--node 1`)."),
     Verb("pause", "operate:pause",
         "Stops issuing prompts: prompts in flight are trained, then the trainer waits for `resume`."),
     Verb("resume", "operate:resume", "Ends a pause: prompts are issued again."),

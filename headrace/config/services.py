@@ -18,6 +18,9 @@ from headrace.wire.config.settings import ModelTable, ServiceSettings
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+"""`host` of services that other machines or containers reach."""
 _LAST_PORT = 65535
 SETTINGS: Mapping[str, type[ServiceSettings]] = {
     "environment": EnvironmentSettings,
@@ -56,8 +59,10 @@ class MachineLayout:
     ports: Mapping[str, Ports]
     """Process name -> its ports; one for gRPC is 0 where it has a socket."""
     stop_token_ids: Sequence[int]
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     """Address that the services listen on."""
+    announce: str = ""
+    """Address that other machines reach this one by; empty = `host`."""
     orchestrator: str = ""
     """host:port of its gRPC server; empty = on this machine, at its socket or the port in `ports`."""
     first_gpu: int = 0
@@ -81,7 +86,7 @@ class MachineLayout:
             return self.orchestrator
         ports = self.ports["orchestrator"]
         socket = self.socket_of("orchestrator", ports)
-        return f"unix:{socket}" if socket else f"{self.host}:{ports.grpc_port}"
+        return f"unix:{socket}" if socket else f"{self.announce or self.host}:{ports.grpc_port}"
 
 
 def specs(config: RunFile) -> list[ProcessSpec]:
@@ -151,6 +156,7 @@ def settings_of(config: RunFile, spec: ProcessSpec, place: MachineLayout, ports:
             "tls": place.tls,
             "orchestrator_address": place.orchestrator_address(),
             "host": place.host,
+            "announce": place.announce,
             "grpc_port": ports.grpc_port,
             "grpc_socket": place.socket_of(spec.name, ports),
             "http_port": ports.http_port,

@@ -4,7 +4,7 @@ from headrace.config.resolve import Resolved
 from headrace.doctor.findings import Finding, fail, ok
 from headrace.doctor.placement import check_overlap, placement
 from headrace.doctor.sizes import model_parameters
-from headrace.run.nodes import check_nodes
+from headrace.run.joining.nodes import check_nodes
 from headrace.run.preparation.input_checks import check_data_files, check_dtype, check_model_folder
 from headrace.wire.errors import ConfigError, DataError
 

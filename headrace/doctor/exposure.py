@@ -23,7 +23,9 @@ def exposures(config: RunFile, *, apart: bool, encrypts: bool = False) -> list[E
     found = []
     if apart and not encrypts:
         found.append(Exposure("gRPC is not encrypted", "HEADRACE_TLS with certificates (headrace certs init)"))
-    if config.run.stage == "rl" and leaves_in_the_clear(config.broker.url):
+    # A run that other machines join has an embedded broker with a port.
+    own = apart and not config.broker.url
+    if config.run.stage == "rl" and (own or leaves_in_the_clear(config.broker.url)):
         found.append(Exposure("the broker's traffic is not encrypted", "a rediss:// URL"))
     weights = apart and config.run.stage == "rl" and config.trainer.publish != "disk"
     if traffic := carried(config.trainer.nodes, weights=weights):

@@ -11,12 +11,13 @@ from headrace.doctor.exposure import exposures, in_words
 from headrace.inspect.output import DISK_REFUSED, FAILED, FINISHED, STOPPED, LastingOutput, Output
 from headrace.inspect.results import left_out_in_words, summarize
 from headrace.inspect.screen import Lines, LiveTable, Screen
+from headrace.run.joining.nodes import ready_s, start_notes
 from headrace.run.launch import PreparedRun
-from headrace.run.nodes import ready_s, start_notes
 from headrace.run.receipts import end_receipt
 from headrace.supervisor.control import Control
 from headrace.supervisor.process_monitor import Budget
 from headrace.supervisor.supervisor import RunOutcome, Supervisor
+from headrace.wire.process.environment import announced, inherited
 from headrace.wire.process.threads import start_threads
 from headrace.wire.rundir.evals import evals_of, progress_in_words
 from headrace.wire.rundir.layout import RunPaths
@@ -28,7 +29,7 @@ def execute(prepared: PreparedRun, output: Output, *, began: float) -> int:
     port = next(plan.http_port for plan in prepared.plans if plan.name == "orchestrator")
     for line in start_notes(prepared.run_dir, prepared.config.trainer):
         output.say(line)
-    if exposed := in_words(exposures(prepared.config, apart=False)):
+    if exposed := in_words(exposures(prepared.config, apart=bool(announced(inherited())))):
         output.say(exposed)
     screen = begin_screen(prepared.run_dir, port, output)
     try:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
-from headrace.config.services import LONGEST_SOCKET, MachineLayout
+from headrace.config.services import EVERYWHERE, LONGEST_SOCKET, LOOPBACK, MachineLayout
 from headrace.config.tables import Ports
 from headrace.data.prepare import PreparedData, from_json
 from headrace.doctor.placement import check_overlap, check_visible, placement, visible
 from headrace.model.made_model import make_model_of
 from headrace.run.certificates import certificates_of
-from headrace.run.nodes import check_nodes
+from headrace.run.joining.nodes import check_nodes
 from headrace.run.own_code import staged_code, staged_environment
 from headrace.run.plans import Planner, choose_ports
 from headrace.run.played import check_same_environment
@@ -34,6 +34,7 @@ from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.socket_folder import SocketFolder
+from headrace.wire.process.environment import announced
 from headrace.wire.rundir.layout import RunPaths
 
 
@@ -97,8 +98,9 @@ def _checked(resolved: Resolved, run_dir: Path, options: _Options) -> "_Launch":
         check_visible(resolved, options.environment)
         check_around(resolved, fresh=not resume)
     tls = certificates_of(options.environment)
-    ports = choose_ports(resolved, sockets=tls is None, check=not dry_run)
-    return _Launch(resolved, run_dir, options, tls, ports)
+    announce = announced(options.environment)
+    ports = choose_ports(resolved, sockets=tls is None and not announce, check=not dry_run)
+    return _Launch(resolved, run_dir, options, tls, announce, ports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class _Launch:
     run_dir: Path
     options: _Options
     tls: Path | None
+    announce: str
+    """The address by which other machines reach the services; empty = none does."""
     ports: dict[str, Ports]
 
     def write(self, lock: RunLock, held: ExitStack, forks: ForkServer | None) -> PreparedRun:
@@ -124,7 +128,7 @@ class _Launch:
             prepare_files(config, run_dir, env, keep=resume, file=RunPaths.prompts.name, fork_server=forks)
         )
         check_rows(config, run_dir, env, forks)
-        broker = None if config.broker.url or self.options.dry_run else embedded(run_dir, env)
+        broker = None if config.broker.url or self.options.dry_run else embedded(run_dir, env, self.announce)
         url = broker.url if broker else config.broker.url or embedded_url(run_dir)
         planner = Planner(config, self._layout(url, data, held), env, forks)
         plans = planner.all()
@@ -142,7 +146,9 @@ class _Launch:
             gpus=visible(self.options.environment) if place.needed else None,
             environment_digest=check_same_environment(self.resolved, self.run_dir),
             tls=self.tls,
-            sockets=None if self.tls else _sockets(self.run_dir, held, dry_run=self.options.dry_run),
+            sockets=None if self.tls or self.announce else _sockets(self.run_dir, held, dry_run=self.options.dry_run),
+            host=EVERYWHERE if self.announce else LOOPBACK,
+            announce=self.announce,
         )
 
     def _try_services(self, env: dict[str, str], forks: ForkServer | None) -> None:

@@ -20,7 +20,7 @@ from headrace.inspect.screen import Lines
 from headrace.model.made_model import make_model_of
 from headrace.run.execute import exit_status, say_end
 from headrace.run.extras import check_extras
-from headrace.run.nodes import check_nodes, ready_s, start_notes
+from headrace.run.joining.nodes import check_nodes, ready_s, start_notes
 from headrace.run.preload import begin_fork_server
 from headrace.run.preparation.data_files import prepare_files
 from headrace.run.preparation.input_checks import check_data_files, check_model_folder

@@ -58,7 +58,10 @@ class Planner:
                 # It may be of an earlier start with more replicas.
                 with suppress(FileNotFoundError):
                     path.unlink()
-        return tuple(self._write(spec) for spec in specs(self._config))
+        planned = specs(self._config)
+        if (first := replica_spec("rollout", 0)) not in planned:
+            self._write(first)  # For machines that join: they take its settings.
+        return tuple(map(self._write, planned))
 
     def replica(self, service: str, index: int) -> ProcessPlan:
         """Plans one replica, within the config's count or not. Raises ConfigError if there is no port or GPU for it."""
@@ -92,9 +95,11 @@ class Planner:
 
     def _write(self, spec: ProcessSpec) -> ProcessPlan:
         path = RunPaths(self._place.run_dir).settings(spec.name)
-        ports = self._ports[spec.name]
+        ports = self._ports.get(spec.name, Ports())
         settings = settings_of(self._config, spec, self._place, ports)
-        atomic.write_text(path, settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", durable=False)
+        text = settings.model_dump_json(indent=2, serialize_as_any=True) + "\n"
+        # The broker's password is in it.
+        atomic.write_text(path, text, durable=False, mode=0o600)
         return ProcessPlan(
             name=spec.name,
             argv=python(f"headrace.services.{spec.service}", "--config", str(path)),

@@ -1,4 +1,4 @@
-"""Keeps one process alive until its work is done: a stage that needs no other service, a machine that joins."""
+"""Keeps processes alive without an orchestrator of their own: a stage, which needs none, and a machine that joins."""
 
 import asyncio
 import functools
@@ -21,24 +21,28 @@ OPERATOR_CODE = 76
 
 
 class Alone:
-    """Runs one plan: restarts it when it dies, ends when its work does or is stopped. Used on the main thread."""
+    """Restarts what dies; ends when the work does or is stopped. Used on the main thread."""
 
     def __init__(
         self,
         run_dir: Path,
-        plan: ProcessPlan,
-        *,
+        *plans: ProcessPlan,
+        serves: bool = False,
         budget: Budget,
         patience: EndDeadlines | None = None,
         called_off: Callable[[], RunOutcome | None] = lambda: None,
     ) -> None:
-        """`called_off`: polled while the process is not ready; an outcome if there is nothing left to start it for."""
-        self._run_dir, self._plan, self._called_off = run_dir, plan, called_off
+        """`serves`: the processes are services, whose exit is a death; otherwise exit status 0 is the end of the work.
+
+        `called_off`: returns an outcome if there is nothing left to run them for. It may block for seconds. It is not
+        polled while a process that works is ready.
+        """
+        self._run_dir, self._plans, self._serves, self._called_off = run_dir, plans, serves, called_off
         self._patience = patience or EndDeadlines()
         self._readiness = ReadinessClient()
         self._notices: list[str] = []
         self._processes = ProcessSet(run_dir, budget, self._notices.append)
-        self._signals = StopSignals(self._notices.append)
+        self._signals = StopSignals(self._notices.append, *["work under way is handed back"] * serves)
         self._by_operator = False
 
     async def run(self, observe: Callable[[View], None]) -> RunOutcome:
@@ -46,15 +50,8 @@ class Alone:
         for folder in (RunPaths(self._run_dir).logs, RunPaths(self._run_dir).processes):
             folder.mkdir(exist_ok=True)
         self._signals.listen()
-        port = self._plan.http_port
         try:
-            task = self._processes.keep(
-                self._plan,
-                functools.partial(self._readiness.wait_until_ready, self._plan.name, port),
-                is_over=self._is_over,
-                probe=functools.partial(self._readiness.answers, port),
-            )
-            outcome = await self._watch(task, observe)
+            outcome = await self._watch([self._keep(plan) for plan in self._plans], observe)
         except RunFailedError as error:
             outcome = RunOutcome.of(error)
         finally:
@@ -67,28 +64,36 @@ class Alone:
         observe(self._view())
         return outcome
 
-    async def _watch(self, task: "asyncio.Task[None]", observe: Callable[[View], None]) -> RunOutcome:
+    def _keep(self, plan: ProcessPlan) -> "asyncio.Task[None]":
+        return self._processes.keep(
+            plan,
+            functools.partial(self._readiness.wait_until_ready, plan.name, plan.http_port),
+            is_over=None if self._serves else self._is_over,
+            probe=self._readiness.probe(plan.name, plan.http_port),
+        )
+
+    async def _watch(self, tasks: "list[asyncio.Task[None]]", observe: Callable[[View], None]) -> RunOutcome:
         stopped = asyncio.ensure_future(self._signals.asked.wait())
         try:
-            while not task.done():
+            while left := {task for task in tasks if not task.done()}:
+                self._processes.check()
                 if self._signals.asked.is_set():
                     return RunOutcome("stopped", "asked to stop")
-                if not self._is_ready() and (outcome := self._called_off()):
+                if (self._serves or not self._is_ready()) and (outcome := await asyncio.to_thread(self._called_off)):
                     return outcome
                 observe(self._view())
-                await asyncio.wait({task, stopped}, timeout=self._patience.poll_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({*left, stopped}, timeout=self._patience.poll_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
-        task.result()
+        self._processes.check()
         return RunOutcome("stopped", "an operator stopped the run") if self._by_operator else RunOutcome("finished")
 
     def _view(self) -> View:
         states = self._processes.states()
-        began = states.get(self._plan.name) != MonitorState.STARTING
-        return View(None, states, tuple(self._notices), started=began)
+        return View(None, states, tuple(self._notices), started=MonitorState.STARTING not in states.values())
 
     def _is_ready(self) -> bool:
-        return self._processes.states().get(self._plan.name) == MonitorState.READY
+        return set(self._processes.states().values()) == {MonitorState.READY}
 
     async def _is_over(self, code: int) -> bool:
         """Whether this exit status is an end; no other service has to confirm it."""

@@ -1,17 +1,23 @@
-"""The embedded broker: a Valkey or Redis server as our own child, on a unix socket that only this user may enter."""
+"""The embedded broker: a Valkey or Redis server as our own child, on a unix socket that only this user may enter.
+
+Other machines of a run reach it at a port, with a password.
+"""
 
 import asyncio
 import itertools
+import secrets
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.socket_folder import SocketFolder
 from headrace.wire.errors import ConfigError, DiskError, TransientError, WaitTimeoutError
 from headrace.wire.host.disk_fault import probe
 from headrace.wire.peers.urls import without_credentials
+from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.streams import StreamName
 from headrace.wire.streams.redis import RedisBroker
@@ -35,6 +41,8 @@ class EmbeddedBroker:
     plan: ProcessPlan
     folder: SocketFolder
     """Where the socket is."""
+    password: str = ""
+    """Empty where it has no port."""
 
     def prepare(self, early_deaths: int) -> str:
         """Called before each start: makes the data folder; returns a notice for the user, or an empty text.
@@ -86,16 +94,25 @@ def find_server() -> str:
     )
 
 
-def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
-    """Plans a server with its data in RUN/broker/ and a unix socket in a folder that only this user may enter."""
+def embedded(run_dir: Path, env: dict[str, str], announce: str = "") -> EmbeddedBroker:
+    """Plans a server with its data in RUN/broker/ and a unix socket in a folder that only this user may enter.
+
+    `announce`: the address by which other machines reach a port of it; empty = it has none.
+    """
     data = RunPaths(run_dir).broker
     folder = SocketFolder.make(RunPaths(run_dir).broker_socket, "s")
     socket = folder.path / "s"
     socket.unlink(missing_ok=True)
-    argv: tuple[str, ...] = (
-        find_server(),
+    url, password, port = f"unix://{socket}", "", 0
+    argv: tuple[str, ...] = (find_server(),)
+    if announce:
+        password, (port,) = secrets.token_urlsafe(32), pick_ports(1)
+        # Other users see a command line.
+        atomic.write_text(folder.path / "conf", f"requirepass {password}\nbind *\n", durable=False, mode=0o600)
+        url, argv = f"redis://:{password}@{announce}:{port}", (*argv, str(folder.path / "conf"))
+    argv += (
         "--port",
-        "0",
+        str(port),
         "--unixsocket",
         str(socket),
         "--unixsocketperm",
@@ -105,8 +122,8 @@ def embedded(run_dir: Path, env: dict[str, str]) -> EmbeddedBroker:
     )
     # An everysec file survives kill -9 whole; without eviction full memory stops the issuing, but loses nothing.
     argv += ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
-    url = f"unix://{socket}"
-    return EmbeddedBroker(url, data, socket, ProcessPlan(name="broker", argv=argv, env=env, extra={"url": url}), folder)
+    plan = ProcessPlan(name="broker", argv=argv, env=env, extra={"url": f"unix://{socket}"})
+    return EmbeddedBroker(url, data, socket, plan, folder, password)
 
 
 def embedded_url(run_dir: Path) -> str:
@@ -118,7 +135,7 @@ async def wait_until_up(broker: EmbeddedBroker, seconds: float) -> None:
     """Returns when the server has loaded its data and answers. Raises WaitTimeoutError."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if (await _ping(broker.socket, 1.0)).startswith(_PONG):
+        if (await _ping(broker, 1.0)).startswith(_PONG):
             return
         await asyncio.sleep(0.02)
     raise WaitTimeoutError("the embedded broker to answer", seconds)
@@ -136,7 +153,7 @@ class WriteProbe:
 
         Raises DiskError if the folder takes no writes, or the server none for `_ROOM_S`.
         """
-        answer = await _ping(self._broker.socket, seconds)
+        answer = await _ping(self._broker, seconds)
         if not answer.startswith(_NO_WRITES):
             self._since = None
             return "" if answer else None
@@ -175,12 +192,15 @@ async def check_external(url: str, place: str, seconds: float, *, run_id: str, f
         await broker.close()
 
 
-async def _ping(socket: Path, seconds: float) -> bytes:
+async def _ping(broker: EmbeddedBroker, seconds: float) -> bytes:
     """The answer's first line; empty without one."""
     try:
         async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_unix_connection(socket)
+            reader, writer = await asyncio.open_unix_connection(broker.socket)
             try:
+                if broker.password:
+                    writer.write(f"AUTH {broker.password}\r\n".encode())
+                    await reader.readline()
                 writer.write(b"PING\r\n")
                 return await reader.readline()
             finally:

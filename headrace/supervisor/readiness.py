@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import httpx
 
@@ -50,6 +52,10 @@ class ReadinessClient:
     async def answers(self, port: int, seconds: float) -> str | None:
         """Returns an empty text if it answers at all, else None: for services that are often briefly not ready."""
         return None if await self.look(port, seconds) is None else ""
+
+    def probe(self, name: str, port: int) -> Callable[[float], Awaitable[str | None]]:
+        """What asks one child again and again; a reward service that is not ready has a scorer that is down."""
+        return partial(self.look if name.startswith("reward-") else self.answers, port)
 
     async def status(self, port: int, token: str) -> RunStatus:
         """Returns the orchestrator's status; `token`: of a role that may read it, empty = none is known.

@@ -10,9 +10,9 @@ from headrace.supervisor.processes import ProcessSet
 class StopSignals:
     """SIGINT, SIGTERM and SIGHUP of the main thread, from `listen` on."""
 
-    def __init__(self, notice: Callable[[str], None]) -> None:
-        """`notice` is called once, with what happens now."""
-        self._notice = notice
+    def __init__(self, notice: Callable[[str], None], what: str = "the step ends and a checkpoint is written") -> None:
+        """`notice` is called once, with `what` happens now."""
+        self._notice, self._what = notice, what
         self.asked = asyncio.Event()
         self._at_once = asyncio.Event()
 
@@ -38,5 +38,5 @@ class StopSignals:
         if self.asked.is_set():
             self._at_once.set()
         else:
-            self._notice("stopping: the step ends and a checkpoint is written; once more stops at once")
+            self._notice(f"stopping: {self._what}; once more stops at once")
         self.asked.set()

@@ -139,13 +139,11 @@ class Supervisor:
         self._keep(plan, on_trial=True)
 
     def _keep(self, plan: ProcessPlan, *, on_trial: bool = False) -> None:
-        # A reward service that is not ready has a scorer that is down: the user is to know which, and why.
-        look = self._readiness.look if plan.name.startswith("reward-") else self._readiness.answers
         self._processes.keep(
             plan,
             functools.partial(self._readiness.wait_until_ready, plan.name, plan.http_port),
             is_over=self._is_over if plan.name == "trainer" else None,
-            probe=functools.partial(look, plan.http_port) if plan.http_port else None,
+            probe=self._readiness.probe(plan.name, plan.http_port) if plan.http_port else None,
             on_trial=on_trial,
         )
 

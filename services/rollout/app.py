@@ -233,7 +233,7 @@ def _make_generator(
         replica_id=replica_id,
         limit=limit,
         rows=RowPool(engine.rows, settings.group_rows),
-        share=1 / table.replicas,
+        share=1 / max(table.replicas, 1),
         hold_s=table.hold_s,
         kept_ids=RunPaths(settings.run_dir).kept_ids,
     )

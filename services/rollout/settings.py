@@ -79,8 +79,8 @@ class RolloutTable(Table):
     gpu_sharing: Literal["none", "turns"] = "none"
     """`turns`: trainer and engine share each GPU and use it one after the other: the engine sleeps while the trainer
     steps. Needs `run.max_staleness = 0`, and one replica for each GPU of the trainer."""
-    replicas: int = Field(1, ge=1)
-    """Processes of this service; `headrace` starts them."""
+    replicas: int = Field(1, ge=0)
+    """Processes of this service that `headrace` starts; 0 = machines that join bring all of them."""
     deterministic: bool = False
     """Decode one group at a time at a fixed shape, so a repeated rollout has equal bits. Slower."""
     max_rows: int = Field(0, ge=0)

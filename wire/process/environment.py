@@ -14,7 +14,7 @@
 
 They override the settings file; a service ignores a variable for which it has no setting. Instead of the last two a
 launcher's own variables do (`launcher`). `headrace` removes all of them from the environment of the services that it
-starts itself: their settings files are complete.
+starts itself: their settings files are complete. HEADRACE_ANNOUNCE makes `headrace train` listen for other machines.
 """
 
 import os
@@ -28,9 +28,10 @@ from headrace.wire.errors import ConfigError
 from headrace.wire.process import launcher
 
 TOKENS = "HEADRACE_TOKENS"
+ANNOUNCE = "HEADRACE_ANNOUNCE"
 _KEYS = {
     "HEADRACE_INSTANCE": ("instance",),
-    "HEADRACE_ANNOUNCE": ("announce",),
+    ANNOUNCE: ("announce",),
     "HEADRACE_ORCHESTRATOR_ADDRESS": ("orchestrator_address",),
     "HEADRACE_RUN_DIR": ("run_dir",),
     TOKENS: ("tokens",),
@@ -66,6 +67,12 @@ def inherited() -> dict[str, str]:
 def launched_with() -> dict[str, str]:
     """The environment that this process was started with, a launcher's variables included."""
     return _left_out | os.environ
+
+
+def announced(environment: Mapping[str, str]) -> str:
+    """The address that others reach this machine by (HEADRACE_ANNOUNCE); empty if it is not set. Raises ConfigError."""
+    found = environment.get(ANNOUNCE, "")
+    return _own_address() if found == "auto" else found
 
 
 def set_default(name: str, value: str) -> None:
@@ -125,8 +132,8 @@ def overlay(
         values["HEADRACE_BROKER__URL"] = _secret(Path(environment[BROKER_FILE]))
     if values.get("HEADRACE_INSTANCE") == "hostname":
         values["HEADRACE_INSTANCE"] = socket.gethostname()
-    if values.get("HEADRACE_ANNOUNCE") == "auto":
-        values["HEADRACE_ANNOUNCE"] = _own_address()
+    if ANNOUNCE in values:
+        values[ANNOUNCE] = announced(environment)
     name = values.get("HEADRACE_INSTANCE", "0")
     if not _NAME.fullmatch(name):
         raise ConfigError(f"HEADRACE_INSTANCE = {name!r}: letters, digits, '.', '_' and '-' only")

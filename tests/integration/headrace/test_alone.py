@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from headrace.run.join import end_of_run
+from headrace.run.joining.trainer_node import end_of_run
 from headrace.supervisor.alone import OPERATOR_CODE, STOPPED_CODE, Alone
 from headrace.supervisor.lock import RunLock, RunWatch
 from headrace.supervisor.ports import pick_ports

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.config.resolve import Resolved, resolve
 from headrace.inspect.output import Output
-from headrace.run.join import join_node, node_settings, plan_node
-from headrace.run.nodes import check_nodes, ready_s, start_notes
+from headrace.run.joining.nodes import check_nodes, ready_s, start_notes
+from headrace.run.joining.trainer_node import join_node, node_settings, plan_node
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
 from headrace.supervisor.lock import RunLock

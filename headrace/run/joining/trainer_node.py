@@ -9,7 +9,7 @@ from typing import Any
 from headrace.config.resolve import Resolved, kept_settings, resolve
 from headrace.inspect.output import FAILED, FINISHED, STOPPED, Output
 from headrace.inspect.screen import Lines
-from headrace.run.nodes import check_nodes, ready_s
+from headrace.run.joining.nodes import check_nodes, ready_s
 from headrace.services.trainer.config.replay import ReplaySettings
 from headrace.services.trainer.config.stage import StageSettings
 from headrace.services.trainer.settings import TrainerSettings
@@ -28,7 +28,7 @@ from headrace.wire.rundir import atomic
 from headrace.wire.rundir.events import last_word
 from headrace.wire.rundir.layout import RunPaths
 
-_OF_THIS_MACHINE = ("HEADRACE_ANNOUNCE", "HEADRACE_TLS")
+OF_THIS_MACHINE = ("HEADRACE_ANNOUNCE", "HEADRACE_TLS")
 _LIVES = 3
 """Early deaths in a row allowed on a joining machine: each may be a wait of `trainer.rendezvous_timeout_s`."""
 
@@ -86,7 +86,7 @@ def node_settings(
     # The address at which others reach machine 0 is not this machine's.
     values |= {"node": node, "run_dir": str(run_dir), "grpc_port": grpc_port, "http_port": http_port, "announce": ""}
     values |= {"grpc_socket": None}
-    values = overlay(values, {name: environment.get(name, "") for name in _OF_THIS_MACHINE})
+    values = overlay(values, {name: environment.get(name, "") for name in OF_THIS_MACHINE})
     if rendezvous:
         values["trainer"]["rendezvous"] = rendezvous
     settings = _kind(values).model_validate(values)

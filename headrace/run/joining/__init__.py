@@ -1,0 +1,1 @@
+"""Further machines of a run: parts of its trainer, and replicas of its services."""
