@@ -1,6 +1,8 @@
-"""A real Prometheus on a real run: every panel and recording rule returns data."""
+"""A real Prometheus on a real run, from its start: panels and rules return data, alerts tell a fault from none."""
 
 import json
+import os
+import signal
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from tests.e2e.harness import TinyRun
 from tests.integration.metrics.expressions import measured
 from tests.integration.metrics.prometheus import Prometheus, program, prometheus, promtool
 from tests.integration.metrics.replayed import of_a_gpu, replayed, served
+from tests.waiting import until
 
 DEADLINE_S = 150.0
 SERVICES = ("orchestrator", "rollout", "reward", "trainer")
@@ -22,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyRun]:
     tiny = TinyRun(tmp_path_factory.mktemp("run") / "tiny", steps=100_000, staleness=1, deterministic=False)
     tiny.start()
     try:
-        tiny.wait_for_step(5)
+        tiny.wait_until(lambda: len(addresses(tiny)["rollout"]) == 2, "the settings of all services")
         yield tiny
     finally:
         tiny.close()
@@ -57,11 +60,27 @@ def test_every_expression_returns_data(server: Prometheus) -> None:
     assert not left
 
 
-def test_no_rule_fails_and_no_critical_alert_fires_on_a_healthy_run(server: Prometheus) -> None:
+def test_no_rule_fails_and_alerts_fire_for_a_service_that_is_frozen_and_for_nothing_else(
+    server: Prometheus, run: TinyRun
+) -> None:
     rules = [rule for group in server.ask("rules")["groups"] for rule in group["rules"]]
     assert rules and not [rule["name"] for rule in rules if rule["health"] != "ok"]
-    firing = server.query('ALERTS{alertstate="firing", severity="critical"}')
-    assert not [alert["metric"] for alert in firing]
+    run.wait_for_step(20)
+    # The replayed GPU has had an error.
+    planted = {("HeadraceGpuError", "gpu")}
+    assert _fired(server) == planted
+    os.kill(run.pid("reward-0"), signal.SIGSTOP)
+    try:
+        until(lambda: _fired(server) != planted, "an alert", DEADLINE_S)
+        assert _fired(server) == planted | {("HeadraceTargetDown", "reward")}
+    finally:
+        run.go_on("reward-0")
+
+
+def _fired(server: Prometheus) -> set[tuple[str, str]]:
+    """Name and service of every alert that has fired since the run began."""
+    found = server.query('max_over_time(ALERTS{alertstate="firing"}[1h])')
+    return {(one["metric"]["alertname"], one["metric"].get("service", "")) for one in found}
 
 
 @pytest.mark.parametrize("service", SERVICES)
