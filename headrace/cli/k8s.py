@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from headrace.cli.common import Json, reported_errors
-from headrace.cluster.render import Submission, render
+from headrace.cluster.objects import Submission
+from headrace.cluster.render import render
 
 k8s = typer.Typer(no_args_is_help=True)
 

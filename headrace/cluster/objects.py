@@ -17,6 +17,26 @@ _SCALERS = {"ScaledObject": "maxReplicaCount", "HorizontalPodAutoscaler": "maxRe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """Where a run goes in a cluster, and what it may use there."""
+
+    name: str
+    namespace: str
+    gpus: int = 0
+    queue: str = ""
+    """Kueue's LocalQueue."""
+    registry: str = ""
+    """Prefix of the images' names; empty: none."""
+    components: Sequence[str] = ()
+    priority_class: str = ""
+    """For rollouts; empty: the cluster's default."""
+    storage: str = "200Gi"
+    """Size of the volume."""
+    broker: str = ""
+    """URL of a broker outside; empty: the run has its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """What a run takes of a cluster."""
 
@@ -26,14 +46,6 @@ class Sizes:
     """GPUs for each rollout."""
     replicas: int
     """Number of rollouts, or the most that a scaler may start; 0: what the manifests say."""
-    queue: str
-    """Kueue's LocalQueue."""
-    registry: str
-    """Prefix of the images' names; empty: none."""
-    priority_class: str
-    """For rollouts; empty: the cluster's default."""
-    storage: str
-    """Size of the volume."""
     one_node: bool
     """All pods are on one node, and so may share a volume that only one node mounts."""
 
@@ -73,34 +85,34 @@ def of_run(objects: Sequence[Object], name: str, namespace: str) -> list[Object]
     return found
 
 
-def sized(objects: list[Object], sizes: Sizes) -> list[Object]:
+def sized(objects: list[Object], asked: Submission, sizes: Sizes) -> list[Object]:
     """Sets GPUs, replicas, images, queue and volume, in place."""
     scaled = any(one["kind"] in _SCALERS for one in objects)
     for one in objects:
         spec, labels = one.get("spec", {}), one["metadata"]["labels"]
         if one["kind"] == "PersistentVolumeClaim":
             modes = ["ReadWriteOnce" if sizes.one_node else "ReadWriteMany"]
-            spec |= {"accessModes": modes, "resources": {"requests": {"storage": sizes.storage}}}
+            spec |= {"accessModes": modes, "resources": {"requests": {"storage": asked.storage}}}
         elif one["metadata"]["name"].endswith("-rollout") and sizes.replicas:
             if one["kind"] in _SCALERS:
                 spec[_SCALERS[one["kind"]]] = sizes.replicas
             elif one["kind"] == "Deployment" and not scaled:
                 spec["replicas"] = sizes.replicas
         if _QUEUE in labels:
-            labels[_QUEUE] = sizes.queue
+            labels[_QUEUE] = asked.queue
         for pod in _pods(one):
-            if pod.pop("priorityClassName", None) and sizes.priority_class:
-                pod["priorityClassName"] = sizes.priority_class
+            if pod.pop("priorityClassName", None) and asked.priority_class:
+                pod["priorityClassName"] = asked.priority_class
             for container in (*pod["containers"], *pod.get("initContainers", ())):
-                _size(container, sizes)
+                _size(container, asked.registry, sizes)
     return objects
 
 
-def _size(container: Object, sizes: Sizes) -> None:
+def _size(container: Object, registry: str, sizes: Sizes) -> None:
     gpus = {"trainer": sizes.trainer_gpus, "rollout": sizes.rollout_gpus}.get(container["name"])
     if container["image"].startswith("headrace-"):
         image = container["image"].replace("-cpu", "-gpu") if sizes.trainer_gpus else container["image"]
-        container["image"] = f"{sizes.registry}/{image}" if sizes.registry else image
+        container["image"] = f"{registry}/{image}" if registry else image
     if not sizes.trainer_gpus and container["name"] != "await-run":
         # Without a GPU it is a trial, which takes what is free, as `overlays/cpu` does.
         container["resources"]["requests"] = {"cpu": "100m", "memory": "512Mi"}

@@ -7,10 +7,9 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.cluster.objects import Object, Sizes, of_run, sized
+from headrace.cluster.objects import Object, Sizes, Submission, of_run, sized
 from headrace.config.resolve import resolve
 from headrace.config.schema import RunFile
 from headrace.supervisor.once import run_once
@@ -27,22 +26,6 @@ _MODELS = "/runs/models"
 _RENDER_S = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """Where a run goes in a cluster, and what it may use there."""
-
-    name: str
-    namespace: str
-    gpus: int = 0
-    queue: str = ""
-    registry: str = ""
-    components: Sequence[str] = ()
-    priority_class: str = ""
-    storage: str = "200Gi"
-    broker: str = ""
-    """URL of a broker outside; empty: the run has its own."""
-
-
 def render(file: Path, asked: Submission) -> list[Object]:
     """Returns the objects of a run; keeps its secrets in `NAME-secrets` beside the config. Raises ConfigError."""
     config = resolve(file).config
@@ -57,7 +40,7 @@ def render(file: Path, asked: Submission) -> list[Object]:
         import yaml
 
         objects = of_run(list(yaml.safe_load_all(_run("kubectl", "kustomize", made))), asked.name, asked.namespace)
-    return sized(objects, _sizes(asked, config, one_node="colocate" in chosen))
+    return sized(objects, asked, _sizes(asked, config, one_node="colocate" in chosen))
 
 
 def _check(asked: Submission, config: RunFile) -> None:
@@ -95,10 +78,6 @@ def _sizes(asked: Submission, config: RunFile, *, one_node: bool) -> Sizes:
         trainer_gpus=ranks // config.trainer.nodes if asked.gpus else 0,
         rollout_gpus=tp,
         replicas=replicas if asked.gpus else 0,
-        queue=asked.queue,
-        registry=asked.registry,
-        priority_class=asked.priority_class,
-        storage=asked.storage,
         one_node=one_node,
     )
 

@@ -18,9 +18,6 @@ from headrace.wire.config.settings import ModelTable, ServiceSettings
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 
-LOOPBACK = "127.0.0.1"
-EVERYWHERE = "0.0.0.0"
-"""`host` of services that other machines or containers reach."""
 _LAST_PORT = 65535
 SETTINGS: Mapping[str, type[ServiceSettings]] = {
     "environment": EnvironmentSettings,
@@ -59,7 +56,7 @@ class MachineLayout:
     ports: Mapping[str, Ports]
     """Process name -> its ports; one for gRPC is 0 where it has a socket."""
     stop_token_ids: Sequence[int]
-    host: str = LOOPBACK
+    host: str = "127.0.0.1"
     """Address that the services listen on."""
     announce: str = ""
     """Address that other machines reach this one by; empty = `host`."""

@@ -37,6 +37,8 @@ from headrace.wire.rundir.metrics import last_steps
 from headrace.wire.rundir.receipts import Receipt, last_receipt
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_EVALS = 8
+"""So many evaluations are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,11 @@ def show_status(shown: RunLook, console: Console) -> None:
     console.print(f"{shown.run_dir}: {state}, {shown.steps} steps done", markup=False)
     for one in unreachable(Path(shown.run_dir)) if shown.supervisor else ():
         console.print(f"{one.who} cannot reach the {one.peer} at {one.address}: {one.error}", markup=False)
-    for row in shown.evals:
+    if left_out := shown.evals[:-_EVALS]:
+        console.print(
+            f"({len(left_out)} earlier evaluations are in {RunPaths(Path(shown.run_dir)).evals})", markup=False
+        )
+    for row in shown.evals[-_EVALS:]:
         console.print(eval_line(row), markup=False)
     _show_receipt(shown.receipt, console)
 

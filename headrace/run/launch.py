@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.config.schema import RunFile
-from headrace.config.services import EVERYWHERE, LONGEST_SOCKET, LOOPBACK, MachineLayout
+from headrace.config.services import LONGEST_SOCKET, MachineLayout
 from headrace.config.tables import Ports
 from headrace.data.prepare import PreparedData, from_json
 from headrace.doctor.placement import check_overlap, check_visible, placement, visible
@@ -147,7 +147,6 @@ class _Launch:
             environment_digest=check_same_environment(self.resolved, self.run_dir),
             tls=self.tls,
             sockets=None if self.tls or self.announce else _sockets(self.run_dir, held, dry_run=self.options.dry_run),
-            host=EVERYWHERE if self.announce else LOOPBACK,
             announce=self.announce,
         )
 

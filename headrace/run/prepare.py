@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from headrace.config import run_dir as folders
 from headrace.config.resolve import Resolved, without_password
 from headrace.config.schema import RunFile
-from headrace.config.services import EVERYWHERE, MachineLayout, ProcessSpec, settings_of
+from headrace.config.services import MachineLayout, ProcessSpec, settings_of
 from headrace.config.tables import Ports
 from headrace.data.prepare import PreparedData, from_json
 from headrace.model.made_model import make_model_of
@@ -35,6 +35,7 @@ from headrace.wire.rundir.layout import RunPaths
 
 GRPC_PORT = 7000
 HTTP_PORT = 8080
+EVERYWHERE = "0.0.0.0"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

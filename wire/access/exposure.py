@@ -16,7 +16,7 @@ def leaves_in_the_clear(url: str) -> bool:
 def not_encrypted(settings: ServiceSettings) -> list[str]:
     """GRPC and the broker, as far as others may reach them, each with the way out; none on one machine. Pure."""
     found = []
-    if settings.host not in _LOCAL and settings.tls is None:
+    if settings.reach not in _LOCAL and settings.tls is None:
         found.append("gRPC (HEADRACE_TLS encrypts it)")
     if leaves_in_the_clear(settings.broker.url):
         found.append("the broker (a rediss:// URL encrypts it)")
@@ -28,7 +28,7 @@ def collectives_leave(settings: ServiceSettings, *, nodes: int, weights: bool) -
 
     `weights`: they bring weights to the replicas, which the disk does otherwise.
     """
-    return carried(nodes, weights=weights and settings.host not in _LOCAL)
+    return carried(nodes, weights=weights and settings.reach not in _LOCAL)
 
 
 def carried(nodes: int, *, weights: bool) -> str:

@@ -202,7 +202,10 @@ class ServiceSettings(Table):
     @property
     def rpc_host(self) -> str:
         """Where gRPC listens: an address for `grpc_port`, or a socket."""
-        return f"unix:{self.grpc_socket}" if self.grpc_socket else self.host
+        if self.grpc_socket:
+            return f"unix:{self.grpc_socket}"
+        # HTTP stays on loopback where `headrace train` lets other machines in.
+        return "0.0.0.0" if self.announce and self.host == "127.0.0.1" else self.host
 
     def rpc_address(self, port: int) -> str:
         """Where other services find the gRPC server, which listens on `port` unless it has a socket."""

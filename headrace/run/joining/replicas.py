@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.config.resolve import kept_settings, resolve
-from headrace.config.services import EVERYWHERE, SETTINGS
+from headrace.config.services import SETTINGS
 from headrace.doctor.placement import visible
 from headrace.inspect.output import Output
 from headrace.inspect.screen import Lines
@@ -134,7 +134,7 @@ class Joined:
             raise ConfigError(f"--{service}: the run in {self._run_dir} has no such service")
         instance = f"{self._name}-{number}"
         grpc_port, http_port = pick_ports(2)
-        values = copy.deepcopy(base) | {"run_dir": str(self._run_dir), "host": EVERYWHERE, "announce": self._address()}
+        values = copy.deepcopy(base) | {"run_dir": str(self._run_dir), "announce": self._address()}
         values |= {"grpc_port": grpc_port, "grpc_socket": None, "http_port": http_port}
         values = overlay(values, {key: self._environment.get(key, "") for key in OF_THIS_MACHINE if key != ANNOUNCE})
         values = overlay(values, {"HEADRACE_INSTANCE": instance})

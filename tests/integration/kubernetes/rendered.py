@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from headrace.cluster import render as run
-from headrace.cluster.render import Submission
+from headrace.cluster.objects import Submission
 
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -37,7 +37,7 @@ def test_servers_take_the_gpus_and_every_replica_a_name_an_address_and_ports_of_
     assert len({plan.grpc_port for plan in plans} | {plan.http_port for plan in plans}) == 8
     written = [json.loads((folder / "config" / f"{plan.name}.json").read_text()) for plan in plans]
     assert [one["rollout"]["sglang"]["base_gpu_id"] for one in written[:3]] == [2, 4, 6]
-    assert {(one["host"], one["announce"], one["grpc_socket"]) for one in written} == {("0.0.0.0", "127.0.0.1", None)}
+    assert {(one["announce"], one["grpc_socket"]) for one in written} == {("127.0.0.1", None)}
     for share, said in (
         (MachineShare(services=("rollout",), gpus=range(6, 9)), "GPU 8 is asked for, and this machine has 8"),
         (MachineShare(services=("rollout",), replicas=5), "5 replicas of rollout.sglang.tp = 2 do not fit 8 GPUs"),
