@@ -32,7 +32,7 @@ from headrace.wire.rundir.metrics import STEP, steps_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_LOOK_S, _STOP_S = 0.2, 60.0
+_LOOK_S, _STOP_S = 0.5, 60.0
 _COMPLAINTS = ("error: ", "failed after ")
 
 
@@ -47,27 +47,34 @@ class Picture:
 
 
 class Run:
-    """A run directory, of a live run or an ended one; everything is read anew at each access.
+    """A run directory, of a live run or an ended one.
 
-    run = load_run("runs/mine")
-    run.metrics["reward_mean"].plot()
-    run.rollouts()[["prompt", "completion", "reward"]]
-    run.generate("38+81=")
+        run = load_run("runs/mine")
+        run.metrics["reward_mean"].plot()
+        run.generate("38+81=")
+
+    Everything is read anew at each access.
     """
 
     def __init__(self, run_dir: Path, *command: str) -> None:
         """`command`: words of `headrace`, which are started to run it.
 
-        In a session of its own: Ctrl-C here does not reach it, and it may outlive this process. What it prints goes to
-        a file without a name, which never fills up as a pipe does while nobody reads it.
+        In a session of its own: Ctrl-C here does not reach it, and it may outlive this process. It prints to a file
+        without a name: a pipe would be full while nobody reads it.
         """
         self.dir = run_dir
         self._process: subprocess.Popen[bytes] | None = None
         self._read, self._complaint = 0, ""
         if command:
             self._printed = tempfile.TemporaryFile()  # noqa: SIM115
-            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": self._printed, "stderr": self._printed}
-            self._process = subprocess.Popen(python("headrace", *command), start_new_session=True, **streams)
+            self._process = subprocess.Popen(
+                python("headrace", *command),
+                env=inherited() | {"TTY_COMPATIBLE": "0"},  # Jupyter's FORCE_COLOR would make it draw on a terminal.
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                start_new_session=True,
+            )
 
     def __repr__(self) -> str:
         steps = f", step {facts_of(self.dir).steps}" if RunPaths(self.dir).run_toml.is_file() else ""
@@ -97,16 +104,12 @@ class Run:
         return _frame(evals_of(self.dir), VERSION).set_index(VERSION).rename_axis(STEP)
 
     def rollouts(self, step: int | None = None) -> "pd.DataFrame":
-        """The rollouts that were trained in a step, by default in the newest: prompt, completion, reward, tokens.
+        """Rollouts that were trained in a step, by default in the newest: `prompt`, `completion`, `reward`, `tokens`.
 
-        Raises ConfigError for a step without any, or without pandas, DataError for a damaged file.
+        Raises DataError for a step without any, ConfigError without pandas.
         """
-        found = sorted(rollouts.files(RunPaths(self.dir).rollouts))
-        wanted = max(found, default=0) if step is None else step
-        if wanted not in found:
-            there = f"there are those of steps {found[0]} to {found[-1]}" if found else "there are none yet"
-            raise ConfigError(f"{self.dir} has no rollouts of step {wanted}: {there}")
-        return _frame(rollouts.read(RunPaths(self.dir).rollout_file(wanted), tuple(rollouts.COLUMNS)).to_pylist())
+        step = max(rollouts.files(RunPaths(self.dir).rollouts), default=0) if step is None else step
+        return _frame(rollouts.read(RunPaths(self.dir).rollout_file(step), tuple(rollouts.COLUMNS)).to_pylist())
 
     def generate(
         self,

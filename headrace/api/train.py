@@ -33,7 +33,7 @@ def train(
     resume: bool = False,
     wait: bool = True,
 ) -> Run:
-    """Trains as `headrace train`, which it starts as a process, and returns the run at its end.
+    """Trains as `headrace train` does, which it starts; returns the run at its end.
 
         train("run.toml", {"run.max_steps": 50})
         train(
@@ -57,18 +57,18 @@ def train(
     if spec is not None and spec.name.startswith("headrace."):
         raise ConfigError('train() in the file of its reward_funcs: call it below `if __name__ == "__main__":`')
     given: dict[str, object] = json.loads(json.dumps(dict(settings or {}), default=os.fspath))
-    made = model is not None or dataset is not None or bool(reward_funcs)
-    if config is not None and made:
-        raise ConfigError("a config has its model, data and rewards: set model.path, data.path or reward.scorers")
-    arguments: list[str] = []
-    if made or not (config or (resume and run_dir)):
-        if model is not None:
-            given = {"model.path": os.fspath(model)} | given
-        file = written_config(given, dataset, scorer_tables(reward_funcs, reward_weights))
-    else:
+    if model is not None:
+        given = {"model.path": os.fspath(model)} | given
+    if model is None and dataset is None and not reward_funcs:
+        if config is None and not (resume and run_dir):
+            raise ConfigError("give a config, or model, dataset and reward_funcs, or run_dir and resume=True")
         file = Path(config or RunPaths(Path(run_dir or "")).run_toml)
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
         arguments = [f"--{key}={text}" for key, text in texts.items()]
+    elif config is None:
+        file, arguments = written_config(given, dataset, scorer_tables(reward_funcs, reward_weights)), []
+    else:
+        raise ConfigError("a config has its model, data and rewards: set model.path, data.path or reward.scorers")
     resolved = resolve(file, arguments=arguments, environment=inherited())
     folder = Path(run_dir or Path("runs", resolved.config.run.id)).resolve()
     run = Run(folder, "train", str(file), *arguments, f"--run-dir={folder}", *(["--resume"] if resume else []))

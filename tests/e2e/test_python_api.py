@@ -16,9 +16,9 @@ import pytest
 from headrace import Run, load_run, train
 from headrace.api.run import RunFailedError
 from headrace.operate.client import is_alive
-from headrace.wire.errors import ConfigError, WaitTimeoutError
+from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
 from tests.e2e.harness import DEADLINE_S, ROOT
-from tests.verbs import result
+from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 EXAMPLES = ROOT / "examples" / "python"
@@ -54,8 +54,8 @@ def test_an_interrupt_stops_the_script_and_its_run_which_python_looks_at_and_con
         with pytest.raises(WaitTimeoutError):
             run.wait(timeout=0.5)
         one.send_signal(signal.SIGINT)
-        said, _ = one.communicate(timeout=DEADLINE_S)
-    assert "KeyboardInterrupt" in said and "stopped after" in said and "config: " in said, said
+        printed, _ = one.communicate(timeout=DEADLINE_S)
+    assert "KeyboardInterrupt" in printed and "stopped after" in printed and "config: " in printed, printed
     assert run.status == "stopped"
     done = run.metrics.index.max()
 
@@ -82,10 +82,15 @@ def run_cells(notebook: Path) -> dict[str, Any]:
     return names
 
 
-def test_the_notebook_trains_and_shows_the_run_and_a_refusal_and_a_failure_are_errors(here: Path) -> None:
+def test_the_notebook_trains_and_shows_the_run_and_a_refusal_and_a_failure_are_errors(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # As ipykernel does.
     shutil.copy(EXAMPLES / "grpo.ipynb", here)
     names = run_cells(here / "grpo.ipynb")
     run, (_, picture, table, answer) = names["run"], names["shown"]
+    printed = capsys.readouterr().out
+    assert "\nstep 8/8  reward 0." in printed and "\x1b" not in printed
     assert run.status == "finished" and run.dir == here / "runs" / "grpo-notebook"
     metrics = run.metrics
     assert list(metrics.index) == list(range(1, 9)) and metrics["reward_mean"].between(0, 1).all()
@@ -93,7 +98,7 @@ def test_the_notebook_trains_and_shows_the_run_and_a_refusal_and_a_failure_are_e
     trained = run.rollouts()
     assert set(trained["step"]) == {8} and trained["reward"].mean() == pytest.approx(metrics["reward_mean"][8])
     assert picture._repr_png_().startswith(b"\x89PNG") and len(table) == 5 and len(answer) <= 8
-    with pytest.raises(ConfigError, match="no rollouts of step 9"):
+    with pytest.raises(DataError, match="step-000009"):
         run.rollouts(9)
     assert run.wait() is run and run.stop() is run
 
@@ -102,3 +107,10 @@ def test_the_notebook_trains_and_shows_the_run_and_a_refusal_and_a_failure_are_e
     (here / "rewards.py").write_text("def brief(completions, **columns):\n    return 1 / 0\n")
     with pytest.raises(RunFailedError, match=r"ZeroDivisionError(.|\n)*rewards.py"):
         train("grpo-notebook.toml", {"run.max_steps": 20}, resume=True)
+
+
+def test_a_script_whose_call_the_reward_service_would_repeat_is_told_where_to_put_it(here: Path) -> None:
+    (here / "script.py").write_text("from headrace import train\ndef one(**_): return [1.0]\ntrain('run.toml')\n")
+    (here / "in.jsonl").write_text('{"prompt": "1", "completion": "1"}\n')
+    complaint = said("score", "--reward", "trl:script:one", "--input", "in.jsonl", "--output", "out.jsonl", status=2)
+    assert "below `if __name__" in complaint
