@@ -45,16 +45,22 @@ def test_the_file_is_the_config_of_the_arguments(here: Path) -> None:
     assert json.loads(Path(config.data.path).read_text()) == {"prompt": "1+1="}
 
 
-def test_a_dataset_keeps_messages_whose_keys_differ(here: Path) -> None:
+def test_a_dataset_gives_the_prompts_of_its_rows_though_its_columns_fill_absent_keys(here: Path) -> None:
     from datasets import Dataset
 
-    call = {"type": "function", "function": {"name": "add", "arguments": "{}"}}
-    messages = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    file = written_config({}, Dataset.from_list([{"prompt": messages}]), {})
-    (row,) = read_rows(resolve(file).config.data.path, subset="", split="train")
-    assert not isinstance(row, DataError)
-    content = prompt_of(row, DataTable(path="rows")).content
-    assert isinstance(content, tuple) and "tool_calls" not in content[0] and "tool_calls" in content[1]
+    def asked(arguments: dict[str, int]) -> dict[str, Any]:
+        call = {"type": "function", "function": {"name": "add", "arguments": arguments}}
+        return {
+            "prompt": [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        }
+
+    def prompts(dataset: Any) -> list[object]:
+        file = resolve(written_config({}, dataset, {})).config.data.path
+        found = [row for row in read_rows(file, subset="", split="train") if not isinstance(row, DataError)]
+        return [prompt_of(row, DataTable(path="rows")).content for row in found]
+
+    rows = [asked({"a": 1}), asked({"b": 2})]
+    assert prompts(Dataset.from_list(rows)) == prompts(rows) and len(prompts(rows)) == 2
 
 
 def test_a_file_of_the_users_is_never_replaced_one_of_trains_is(here: Path) -> None:
