@@ -20,7 +20,7 @@ from headrace.services.orchestrator.issuing.start_gate import StartGate
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
 from headrace.services.orchestrator.publication.joiners import Joiners
-from headrace.services.orchestrator.run import Run, keep_house
+from headrace.services.orchestrator.run import Orchestrator, keep_house
 from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer, rest_app
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.operator import Operator
@@ -66,7 +66,7 @@ async def serve(settings: OrchestratorSettings) -> int:
     issuer = Issuer(settings, rows, store, state, broker, prompts, clients, events, start_gate)
     publisher = PublicationCoordinator(state, registry, clients, events, settings.orchestrator.publication)
     evaluation = Evaluation(settings, held_out, store, broker, prompts) if held_out else None
-    run = Run(settings, store, state, registry, issuer, publisher, evaluation, events, broker, clients)
+    run = Orchestrator(settings, store, state, registry, issuer, publisher, evaluation, events, broker, clients)
     run.repeat_end()
     status = Status(store, state, registry, issuer, publisher, evaluation, run.environments, settings.run_dir)
     annotation = AnnotationService(settings.run_dir)

@@ -31,7 +31,7 @@ log = get_logger("orchestrator.run")
 _CERTIFICATE_S = 60.0
 
 
-class Run:
+class Orchestrator:
     """Implements the requests that the servicer delegates."""
 
     def __init__(
@@ -207,7 +207,7 @@ class Run:
             self._events.append("run_stopped", version=self.state.version, open_groups=left)
 
 
-async def keep_house(run: Run, broker: Broker, status: Status, run_metrics: RunMetrics, trim_s: float) -> None:
+async def keep_house(run: Orchestrator, broker: Broker, status: Status, run_metrics: RunMetrics, trim_s: float) -> None:
     """Housekeeping loop: trims acknowledged entries and refreshes gauges, forever."""
     trimmed, certified = time.monotonic(), 0.0
     while True:

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from headrace.services.orchestrator.annotation.annotation_service import AnnotationService
 from headrace.services.orchestrator.annotation.api import add_annotation
 from headrace.services.orchestrator.http.pages import page_policy
-from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.run import Orchestrator
 from headrace.services.orchestrator.settings import OrchestratorSettings
 from headrace.services.orchestrator.state.changes import changes
 from headrace.services.orchestrator.state.fate_pages import FatePages
@@ -28,7 +28,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
 class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     """Serves `OrchestratorService` of `proto/wire/v1/orchestrator.proto`."""
 
-    def __init__(self, run: Run, *, run_id: str) -> None:
+    def __init__(self, run: Orchestrator, *, run_id: str) -> None:
         self._run = run
         self._run_id = run_id
         self._pages = FatePages()

@@ -15,7 +15,7 @@ from headrace.services.orchestrator.issuing.prompt_stream import PromptStream
 from headrace.services.orchestrator.publication.clients import Clients
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator as Coordinator
 from headrace.services.orchestrator.publication.joiners import Joiners
-from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.run import Orchestrator
 from headrace.services.orchestrator.service import SERVICE_NAME, OrchestratorServicer
 from headrace.services.orchestrator.settings import OrchestratorSettings, PublicationTable
 from headrace.services.orchestrator.state.registry import Registry
@@ -55,7 +55,7 @@ _FIRST_INDEX = 10_000
 _LOOK_S = 0.1
 
 
-class WatchedRun(Run):
+class WatchedRun(Orchestrator):
     """Remembers what became of each publication of the trainer."""
 
     outcomes: dict[PolicyVersion, dict[str, pb.ReplicaOutcome]]

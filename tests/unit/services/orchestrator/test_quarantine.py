@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.services.orchestrator.publication.quarantine import MOST_UNPROVEN
-from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.run import Orchestrator
 from headrace.services.orchestrator.service import OrchestratorServicer
 from headrace.wire.rundir.events import read_events
 from headrace.wire.v1 import orchestrator_pb2 as pb
@@ -17,7 +17,7 @@ SERVING = pb.REPLICA_STATE_SERVING
 
 
 @pytest.fixture
-async def run(tmp_path: Path) -> Run:
+async def run(tmp_path: Path) -> Orchestrator:
     """Version 4 of incarnation 1 is the newest that was published."""
     run = run_of(Office(tmp_path))
     await run.register_trainer(trainer("t1"))
@@ -26,7 +26,7 @@ async def run(tmp_path: Path) -> Run:
     return run
 
 
-async def beat(run: Run, incarnation: int, version: int, *, boot: str = "b") -> pb.HeartbeatResponse:
+async def beat(run: Orchestrator, incarnation: int, version: int, *, boot: str = "b") -> pb.HeartbeatResponse:
     servicer = OrchestratorServicer(run, run_id="test")
     told = PolicyVersion(incarnation=incarnation, version=version)
     return await servicer.Heartbeat(
@@ -34,16 +34,16 @@ async def beat(run: Run, incarnation: int, version: int, *, boot: str = "b") -> 
     )
 
 
-async def report(run: Run, unproven: int) -> None:
+async def report(run: Orchestrator, unproven: int) -> None:
     rows = {"r": unproven} if unproven else {}
     await run.report(pb.ReportProgressRequest(incarnation=1, version=4, unproven=rows))
 
 
-def quarantined(run: Run) -> list[str]:
+def quarantined(run: Orchestrator) -> list[str]:
     return [str(one["reason"]) for one in read_events(run._settings.run_dir) if one["event"] == "replica_quarantined"]
 
 
-async def test_a_version_that_was_never_published_is_disowned_and_recorded_once(run: Run) -> None:
+async def test_a_version_that_was_never_published_is_disowned_and_recorded_once(run: Orchestrator) -> None:
     for incarnation, version in ((0, 0), (1, 3), (1, 4)):
         assert not (await beat(run, incarnation, version)).HasField("disown")
     for incarnation, version in ((1, 5), (1, 5), (7, 1)):
@@ -68,7 +68,7 @@ async def test_weights_are_not_judged_before_a_publication_or_for_an_unknown_boo
     assert (await beat(run, 9, 9)).HasField("disown")
 
 
-async def test_each_new_streak_of_groups_under_unknown_weights_disowns_them_again(run: Run) -> None:
+async def test_each_new_streak_of_groups_under_unknown_weights_disowns_them_again(run: Orchestrator) -> None:
     await report(run, MOST_UNPROVEN - 1)
     assert not (await beat(run, 1, 4)).HasField("disown")
     await report(run, MOST_UNPROVEN)

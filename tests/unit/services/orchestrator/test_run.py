@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.services.orchestrator.publication.coordinator import PublicationCoordinator
-from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.run import Orchestrator
 from headrace.services.orchestrator.service import OrchestratorServicer
 from headrace.services.orchestrator.settings import PublicationTable
 from headrace.services.orchestrator.state.registry import Registry
@@ -17,10 +17,11 @@ from headrace.wire.v1 import orchestrator_pb2 as pb
 from tests.unit.services.orchestrator.issuing.test_issuer import Office
 
 
-def run_of(it: Office) -> Run:
+def run_of(it: Office) -> Orchestrator:
     registry = Registry(1e9)
     publisher = PublicationCoordinator(it.state, registry, it.clients, it.events, PublicationTable())
-    return Run(it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events, it.broker, it.clients)
+    parts = (it.settings, it.store, it.state, registry, it.issuer, publisher, None, it.events, it.broker, it.clients)
+    return Orchestrator(*parts)
 
 
 @pytest.fixture

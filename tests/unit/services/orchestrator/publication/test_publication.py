@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.services.orchestrator.publication.joiners import Joiners
-from headrace.services.orchestrator.run import Run
+from headrace.services.orchestrator.run import Orchestrator
 from headrace.services.orchestrator.state.run_state import RunState
 from headrace.services.orchestrator.state.store import Store
 from headrace.wire.errors import FencedError
@@ -215,7 +215,7 @@ async def test_a_late_publication_of_an_older_version_changes_nothing(tmp_path: 
     one = ScriptedReplica("a")
     async with world(tmp_path, one) as it:
         it.state.remember_publication(it.request(5))
-        run = Run.__new__(Run)
+        run = Orchestrator.__new__(Orchestrator)
         run.state, run.publisher = it.state, it.publisher
         assert not (await run.publish(it.request(4))).outcomes
         assert it.state.publication is not None and it.state.publication.version == 5 and one.calls == []
