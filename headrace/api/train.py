@@ -4,7 +4,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ def train(
     run_dir: str | os.PathLike[str] | None = None,
     resume: bool = False,
     wait: bool = True,
+    **tables: object,
 ) -> Run:
     """Starts `headrace train`, repeats what it prints, and returns the run when that has ended.
 
@@ -40,12 +41,14 @@ def train(
             model="Qwen/Qwen2.5-0.5B-Instruct",
             dataset=[{"prompt": "12+30=", "answer": "42"}, {"prompt": "55+11=", "answer": "66"}],
             reward_funcs=[correct],
-            settings={"run.id": "sums", "trainer.learning_rate": 1e-5},
+            run={"id": "sums", "max_steps": 50},
+            trainer={"learning_rate": 1e-5},
         )
 
     The second form writes `sums.toml` into the working directory: `headrace train sums.toml` starts the same run.
 
-    `settings`: keys of docs/config.md; they win over the other arguments and the config. `model`: a folder, or an id of
+    `settings` and `tables`: keys of docs/config.md, as `{"run.max_steps": 50}` or `run={"max_steps": 50}`; they win over
+    the other arguments and the config. `model`: a folder, or an id of
     the Hub. `dataset`: a data file, an id, rows, or an object with `to_parquet`, such as a `datasets.Dataset`; it is
     read with `data.preset = "trl"`. `reward_funcs`: functions in TRL's form at the top of a file, themselves or as
     `"rewards.py:correct"`, and names of scorers; `reward_weights` are 1 by default. `run_dir`: by default `runs/RUN_ID`;
@@ -57,7 +60,8 @@ def train(
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("headrace."):
         raise ConfigError('train() in the file of its reward_funcs: call it below `if __name__ == "__main__":`')
-    given: dict[str, object] = json.loads(json.dumps(dict(settings or {}), default=os.fspath))
+    asked = {**(settings or {}), **dict(_dotted(tables))}
+    given: dict[str, object] = json.loads(json.dumps(asked, default=os.fspath))
     if model is not None:
         given = {"model.path": os.fspath(model)} | given
     if model is None and dataset is None and not reward_funcs:
@@ -78,6 +82,14 @@ def train(
     except KeyboardInterrupt:
         run.stop()
         raise
+
+
+def _dotted(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def written_config(settings: Mapping[str, object], dataset: Any, scorers: Mapping[str, object]) -> Path:

@@ -121,6 +121,8 @@ def test_what_the_command_line_refuses_train_refuses_in_its_words_before_it_star
     ):
         with pytest.raises(ConfigError, match=words):
             train("run.toml", settings)
+    with pytest.raises(ConfigError, match='did you mean "learning_rate"'):
+        train("run.toml", trainer={"learning_rat": 1e-5})
     with pytest.raises(ConfigError, match="a config has its model"):
         train("run.toml", model="mine")
     with pytest.raises(ConfigError, match="not a run directory"):
