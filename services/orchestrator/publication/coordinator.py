@@ -2,7 +2,7 @@
 
 The trainer's own publication addresses every replica that can receive the weights over a collective group. Replicas
 that need the disk (after a miss, stragglers, quarantined ones) are updated concurrently by the joiners' loop, one
-session each, so that a slow replica delays no other. See docs/architecture.md.
+session each, so that a slow replica delays no other. See docs/concepts.md.
 """
 
 import asyncio

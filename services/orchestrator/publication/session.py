@@ -1,4 +1,4 @@
-"""One publication of one version to a snapshot of replicas, phase by phase; see docs/architecture.md."""
+"""One publication of one version to a snapshot of replicas, phase by phase; see docs/concepts.md."""
 
 import asyncio
 import time

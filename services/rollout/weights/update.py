@@ -1,4 +1,4 @@
-"""Update sessions: publications on the replica's side. See docs/architecture.md.
+"""Update sessions: publications on the replica's side. See docs/concepts.md.
 
 prepare closes the gate and opens the session; receive transfers the weights; verify installs them and proves them by
 digests or checksums and by the canary; commit sets the version and opens the gate. While the old weights are intact
