@@ -57,7 +57,7 @@ class Run:
     """
 
     def __init__(self, run_dir: Path, *command: str) -> None:
-        """`command`: words of `headrace`, which are started to run it.
+        """`command`: the words of the `headrace` command that runs it, which is started here.
 
         In a session of its own: Ctrl-C here does not reach it, and it may outlive this process. It prints to a file
         without a name: a pipe would be full while nobody reads it.
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`running`, `finished`, `stopped` or `prepared`; `failed` if it was started here."""
+        """`running`, `finished`, `stopped` or `prepared`; of a run that was started here also `failed`."""
         ended = self._process.poll() if self._process else FINISHED
         if ended is None:
             return "running"

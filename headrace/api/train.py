@@ -33,7 +33,7 @@ def train(
     resume: bool = False,
     wait: bool = True,
 ) -> Run:
-    """Trains as `headrace train` does, which it starts; returns the run at its end.
+    """Starts `headrace train`, repeats what it prints, and returns the run when that has ended.
 
         train("run.toml", {"run.max_steps": 50})
         train(
@@ -45,13 +45,14 @@ def train(
 
     The second form writes `sums.toml` into the working directory: `headrace train sums.toml` starts the same run.
 
-    `settings`: keys of docs/config.md, which win over all others. `model`: a folder, or an id of the Hub. `dataset`: a
-    data file, an id, rows, or what has `to_parquet`, such as a `datasets.Dataset`; `data.preset` is `trl`.
-    `reward_funcs`: functions of TRL's form at the top of a file, as such or as `"rewards.py:correct"`, and names of
-    scorers; their scores are summed, by `reward_weights`. `run_dir`: by default `runs/RUN_ID`; `resume` continues the
-    run in it. `wait=False` returns at once, and the run outlives this process; else an interrupt stops it in order.
+    `settings`: keys of docs/config.md; they win over the other arguments and the config. `model`: a folder, or an id of
+    the Hub. `dataset`: a data file, an id, rows, or an object with `to_parquet`, such as a `datasets.Dataset`; it is
+    read with `data.preset = "trl"`. `reward_funcs`: functions in TRL's form at the top of a file, themselves or as
+    `"rewards.py:correct"`, and names of scorers; `reward_weights` are 1 by default. `run_dir`: default `runs/RUN_ID`;
+    `resume` continues the run there. `wait=False` returns at once, and the run outlives this process; otherwise an
+    interrupt stops it after its step, with a checkpoint.
 
-    Raises ConfigError with the command line's words for what that refuses, RunFailedError if the run fails.
+    Raises ConfigError for what the command line refuses, with its words, and RunFailedError if the run fails.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("headrace."):
@@ -82,18 +83,19 @@ def train(
 def written_config(settings: Mapping[str, object], dataset: Any, scorers: Mapping[str, object]) -> Path:
     """Writes RUN_ID.toml into the working directory, beside it rows that are in no file; returns its path.
 
-    Raises ConfigError instead of replacing a file that is not of `train`.
+    Raises ConfigError instead of replacing a file that `train` has not written.
     """
     name = Path(str(settings.get("run.id", "run"))).name
     file = Path(f"{name}.toml")
     is_ours = file.is_file() and file.read_text(encoding="utf-8").startswith(_FIRST)
     there = (one for one in (file, *(Path(name + suffix) for suffix in _ROWS)) if one.exists())
     if not is_ours and (other := next(there, None)):
-        raise ConfigError(f"{other} is there, and not of train(): give another run.id, or pass it as config or dataset")
+        raise ConfigError(
+            f"{other} exists, and train() has not written it: give another run.id, or pass it as config or dataset"
+        )
     data = {} if dataset is None else {"data.path": _data(dataset, name), "data.preset": "trl"}
-    layer = {
-        tuple(key.split(".")): Setting(value, "", Path()) for key, value in {**data, **scorers, **settings}.items()
-    }
+    given = {**data, **scorers, **settings}
+    layer = {tuple(key.split(".")): Setting(value, "", Path()) for key, value in given.items()}
     text = f"{_FIRST}`headrace train {file}` starts the same run.\n{to_toml(nest(layer))}"
     atomic.write_text(file, text, durable=False)
     sys.stdout.write(f"config: {file.resolve()}\n")
@@ -113,23 +115,18 @@ def _data(dataset: Any, name: str) -> str:
 
 
 def scorer_tables(functions: Any, weights: Sequence[float] | None) -> dict[str, object]:
-    """`reward.scorers`, and `reward.path` for functions; empty for none. Raises ConfigError for one of no file."""
-    found = [
-        _reference(one) for one in ([functions] if callable(functions) or isinstance(functions, str) else functions)
-    ]
+    """`reward.scorers`, and `reward.path` if some are functions; empty for none. Raises ConfigError."""
+    many = [functions] if isinstance(functions, str) or callable(functions) else functions
+    found = [_reference(one) for one in many]
     weights = [1.0] * len(found) if weights is None else weights
     if len(weights) != len(found):
         raise ConfigError(f"{len(weights)} reward_weights for {len(found)} reward_funcs: give each one")
     folders = sorted({folder for _, folder in found if folder is not None})
     if len(folders) > 1:
         raise ConfigError(f"reward_funcs are in {folders[0]} and {folders[1]}: put their files into one folder")
-    tables: dict[str, object] = {}
-    if found:
-        scorers = zip(found, weights, strict=True)
-        tables["reward.scorers"] = [{"name": name, "weight": weight} for (name, _), weight in scorers]
-    if folders:
-        tables["reward.path"] = os.path.relpath(folders[0])
-    return tables
+    scorers = [{"name": name, "weight": weight} for (name, _), weight in zip(found, weights, strict=True)]
+    tables: dict[str, object] = {"reward.scorers": scorers} if scorers else {}
+    return tables | {"reward.path": os.path.relpath(folders[0])} if folders else tables
 
 
 def _reference(function: Any) -> tuple[str, Path | None]:
