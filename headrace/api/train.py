@@ -47,11 +47,11 @@ def train(
 
     The second form writes `sums.toml` into the working directory: `headrace train sums.toml` starts the same run.
 
-    `settings` and `tables`: keys of docs/config.md, as `{"run.max_steps": 50}` or `run={"max_steps": 50}`; they win over
-    the other arguments and the config. `model`: a folder, or an id of
-    the Hub. `dataset`: a data file, an id, rows, or an object with `to_parquet`, such as a `datasets.Dataset`; it is
-    read with `data.preset = "trl"`. `reward_funcs`: functions in TRL's form at the top of a file, themselves or as
-    `"rewards.py:correct"`, and names of scorers; `reward_weights` are 1 by default. `run_dir`: default `runs/RUN_ID`;
+    `settings` and `tables`: keys of docs/config.md, as `{"run.max_steps": 50}` or `run={"max_steps": 50}`; they win
+    over the other arguments and the config. `model`: a folder, or an id of the Hub. `dataset`: a data file, an id, rows
+    or an object with `to_parquet`, such as a `datasets.Dataset`; it is read with `data.preset = "trl"`. `reward_funcs`:
+    functions in TRL's form at the top of a file, themselves or as `"rewards.py:correct"`, and names of scorers;
+    `reward_weights` are 1 by default. `run_dir`: default `runs/RUN_ID`;
     `resume` continues the run there. `wait=False` returns at once, and the run outlives this process; otherwise an
     interrupt stops it after its step, with a checkpoint.
 
