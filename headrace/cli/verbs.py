@@ -39,6 +39,9 @@ class Verb:
 _DOTTED = {"cls": DottedCommand}
 # fmt: off
 VERBS = (
+    Verb("init", "init:init",
+        "Writes a run.toml, and code where it needs some, for a data file; without one, for a small one that it makes."
+        "\n\nKinds: RL by checked answers (`math`), your own function (`reward`) or an agent (`tools`); `sft`, `dpo`."),
     Verb("train", "train:train",
         "Trains as configured in RUN.toml; `--resume` and `--fork` need only a run directory.", _DOTTED),
     Verb("check", "check:check",
