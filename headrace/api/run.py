@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.generate_answer import answer_from_checkpoint, stream_answer
+from headrace.cli.generate_answer import model_answers, stream_answer
 from headrace.cli.plot import plot_runs
 from headrace.inspect.output import BAD_INPUT, FINISHED, STOPPED
 from headrace.inspect.runs.facts import facts_of, run_state
@@ -132,7 +132,8 @@ class Run:
         request |= {key: value for key, value in (("max_tokens", max_tokens), ("seed", seed)) if value is not None}
         if step is None and is_alive(self.dir):
             return "".join(stream_answer(find_client(self.dir), request))
-        return str(answer_from_checkpoint(self.dir, request, inherited(), step=step)["text"])
+        with model_answers(self.dir, inherited(), step=step) as answer:
+            return "".join(piece["text"] for piece in answer(request))
 
     def plot(self) -> Picture:
         """Draws the curves into `RUN/plots`. Raises ConfigError before the first step, or without matplotlib."""

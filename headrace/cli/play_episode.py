@@ -1,24 +1,18 @@
 """Plays one episode of a run's environment: with the replicas of a live run, or with the checkpoint of an ended one."""
 
 import json
-import os
-import select
-import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from headrace.cli.generate_answer import checkpoint_tables
 from headrace.config.resolve import kept_settings
-from headrace.run.child import last_words, run_child
+from headrace.run.child import run_child, talker
 from headrace.services.environment.settings import PlayOnceSettings
-from headrace.services.rollout.chat.settings import TurnsOnceSettings
-from headrace.supervisor.once import ChildFailedError, Patience, child, child_environment, python
+from headrace.services.rollout.chat.settings import FolderSettings
 from headrace.wire.config.problems import first_problem
-from headrace.wire.errors import ConfigError, DataError, WaitTimeoutError
+from headrace.wire.errors import ConfigError, DataError
 from headrace.wire.rundir import prompts
 from headrace.wire.rundir.layout import RunPaths
 
@@ -56,9 +50,10 @@ def play_episode(
     if is_live:
         return _played(settings, environment)
     with checkpoint_tables(run_dir, environment, step) as (folder, version, (run, model, rollout)):
-        engine = TurnsOnceSettings(run=run, run_dir=folder, model=model, rollout=rollout, version=version)
-        with _engine(engine, environment) as address:
-            here = settings.play.model_copy(update={"address": address, "version": engine.version})
+        engine = FolderSettings(run=run, run_dir=folder, model=model, rollout=rollout, version=version)
+        with talker("headrace.services.rollout", "--turns", settings=engine, environment=environment) as sampler:
+            port = next(one["port"] for one in sampler.objects("the engine's start", _START_S) if "port" in one)
+            here = settings.play.model_copy(update={"address": f"127.0.0.1:{port}", "version": engine.version})
             changed = {"play": here, "model": engine.model, "tokens": RunPaths(engine.run_dir).tokens}
             return _played(settings.model_copy(update=changed), environment)
 
@@ -91,34 +86,3 @@ def _played(settings: PlayOnceSettings, environment: Mapping[str, str]) -> Playe
     words = ("the episode", "headrace.services.environment", "--play")
     seconds = settings.environment.episode_s + settings.environment.start_s + _BESIDE_S
     return run_child(*words, settings=settings, environment=environment, timeout_s=seconds)
-
-
-@contextmanager
-def _engine(settings: TurnsOnceSettings, environment: Mapping[str, str]) -> Iterator[str]:
-    """An engine with the checkpoint, in a process of its own; the address at which it samples turns."""
-    folder = settings.run_dir
-    config, log = folder / "engine.json", folder / "engine.log"
-    config.write_text(settings.model_dump_json(), encoding="utf-8")
-    env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
-    argv = python("headrace.services.rollout", "--turns", "--config", str(config))
-    with log.open("wb") as errors, child(argv, env, stdout=subprocess.PIPE, stderr=errors) as process:
-        yield f"127.0.0.1:{_port(process, log)}"
-
-
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    assert process.stdout is not None
-    end, printed, patience = time.monotonic() + _START_S, b"", Patience("the engine's start")
-    while (left := end - time.monotonic()) > 0:
-        if not select.select([process.stdout], [], [], patience.slice_s(left))[0]:
-            patience.look()
-            continue
-        # Not `readline`: what it has buffered is nothing that `select` sees, and it waits for the end of a line.
-        part = os.read(process.stdout.fileno(), 1 << 16)
-        if not part:
-            words = log.read_text(encoding="utf-8", errors="replace")
-            raise ChildFailedError("the engine", process.wait(10), last_words(words))
-        printed += part
-        for line in printed.split(b"\n")[:-1]:
-            if line.startswith(b'{"port"'):
-                return int(json.loads(line)["port"])
-    raise WaitTimeoutError("the engine to start", _START_S)

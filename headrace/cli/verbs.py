@@ -39,6 +39,9 @@ class Verb:
 _DOTTED = {"cls": DottedCommand}
 # fmt: off
 VERBS = (
+    Verb("init", "init:init",
+        "Writes a run.toml, and code where it needs some, for a data file; without one, for a small one that it makes."
+        "\n\nKinds: RL by checked answers (`math`), your own function (`reward`) or an agent (`tools`); `sft`, `dpo`."),
     Verb("train", "train:train",
         "Trains as configured in RUN.toml; `--resume` and `--fork` need only a run directory.", _DOTTED),
     Verb("check", "check:check",
@@ -50,6 +53,8 @@ VERBS = (
     Verb("status", "status:status", "Shows what a run is doing and what waits for what, or its results."),
     Verb("watch", "status:watch",
         "Shows a run live until it ends; Ctrl-C quits, the run continues. Without a terminal: a line at each refresh."),
+    Verb("logs", "logs:logs",
+        "Shows the logs of a run's services, by time: of all, or of one; `--follow` until it ends."),
     Verb("explain", "explain:explain",
         "Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."),
     Verb("dashboard", "dashboard:dashboard",
@@ -86,7 +91,10 @@ VERBS = (
         "Trains a run's journaled batches again, with the trainer alone: equal settings give equal weights."
         "\n\nOther hyper-parameters (--trainer.learning-rate 1e-6) show what would have come of the same rollouts."),
     Verb("generate", "generate:generate",
-        "Generates an answer with the current policy of a live run, or with the newest checkpoint."),
+        "Generates an answer with the current policy of a live run, its newest checkpoint, or a model."),
+    Verb("chat", "generate:chat",
+        "Converses with the current policy of a live run, its newest checkpoint, or a model, until Ctrl-D."
+        "\n\nWithout a terminal each line of stdin is a turn."),
     Verb("eval", "eval:evaluate",
         "Evaluates a model as a run does: by its services, scorers and `[[eval]]`, without training.", _DOTTED),
     Verb("score", "score:score",

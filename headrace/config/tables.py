@@ -62,7 +62,8 @@ class MakeTable(Table):
     vocab_size: int = Field(1024, ge=300)
     """For the kind `text`: tokens of the vocabulary."""
     chat_template: str = ""
-    """For the kind `text`: its chat template (Jinja), with `<end>` after each message; empty = none."""
+    """For the kind `text`: its chat template (Jinja), with `<end>` after each message; empty = one that writes
+    roles, texts and calls of tools."""
     seed: int = Field(0, ge=0)
     """Seed of the weights."""
     hidden: int = Field(128, ge=8)

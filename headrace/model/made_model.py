@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.config.tables import MakeTable
-from headrace.model.tiny_models import Shape, bpe_tokenizer, character_tokenizer, read_texts, write_model
+from headrace.model.tiny_models import CHAT_TEMPLATE, Shape, bpe_tokenizer, character_tokenizer, read_texts, write_model
 from headrace.wire.errors import DataError
 from headrace.wire.rundir import atomic
 
@@ -20,13 +20,14 @@ def make_model_of(resolved: Resolved, *, goes_on: bool) -> None:
 def make_model(table: MakeTable, folder: Path) -> None:
     """Writes the folder whole or not at all; the same table gives the same bits. Raises DataError for bad text."""
     if table.kind == "characters":
-        tokenizer = character_tokenizer(table.characters)
+        tokenizer, template = character_tokenizer(table.characters), ""
     else:
         texts = read_texts(table.text, table.columns)
         if not any(texts):
             raise DataError(f"{table.text}: there is no text to learn from")
         tokenizer = bpe_tokenizer(iter(texts), vocab_size=table.vocab_size)
+        template = table.chat_template or CHAT_TEMPLATE
     sizes = {field.name: getattr(table, field.name) for field in dataclasses.fields(Shape)}
     # The table makes it again.
     with atomic.replaced_folder(folder, durable=False) as aside:
-        write_model(aside, tokenizer, Shape(**sizes), seed=table.seed, chat_template=table.chat_template)
+        write_model(aside, tokenizer, Shape(**sizes), seed=table.seed, chat_template=template)

@@ -16,6 +16,14 @@ from headrace.wire.config.nearest import unknown
 from headrace.wire.errors import ConfigError, DataError
 
 PAD, END = "<pad>", "<end>"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    + END
+    + "{% endfor %}"
+    "{% if add_generation_prompt %}assistant\n{% endif %}"
+)
+"""Roles, and calls as Hermes has them. Not the schemas of tools: they would take most of a tiny model's context."""
 _INIT_STD = 0.02
 
 
@@ -93,7 +101,8 @@ def make_text_model(source: Path, columns: tuple[str, ...], out: Path, *, vocab_
         out.mkdir(parents=True, exist_ok=True)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise ConfigError(f"{out} cannot be made ({error.strerror}): choose another folder with --out") from error
-    write_model(out, bpe_tokenizer(iter(texts), vocab_size=vocab_size), Shape(context=1024), seed=seed)
+    tokenizer = bpe_tokenizer(iter(texts), vocab_size=vocab_size)
+    write_model(out, tokenizer, Shape(context=1024), seed=seed, chat_template=CHAT_TEMPLATE)
 
 
 def _check_free(out: Path) -> None:

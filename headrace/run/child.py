@@ -1,14 +1,17 @@
-"""Runs a service's module as a child for one job, with its settings in a temporary file."""
+"""Runs a service's module as a child for one job or for a while, with its settings in a temporary file."""
 
+import contextlib
 import json
 import re
+import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.supervisor.fork_server.client import ForkServer
-from headrace.supervisor.once import ChildFailedError, child_environment, python, run_once
+from headrace.supervisor.once import ChildFailedError, child, child_environment, lines_of, python, run_once
 from headrace.wire.config.settings import ServiceSettings
 from headrace.wire.errors import ConfigError, WaitTimeoutError
 from headrace.wire.process.entry import REFUSED
@@ -49,6 +52,41 @@ def run_child(
             raise WaitTimeoutError(f"{what} (its log is {log})" if log else what, error.seconds) from None
     found: dict[str, Any] = {} if log else json.loads(printed.strip().splitlines()[-1])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Talker:
+    """A child that reads and prints lines."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def say(self, line: str) -> None:
+        """Gives it a line."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # `objects` says why it has ended.
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+
+    def objects(self, what: str, timeout_s: float) -> Iterator[dict[str, Any]]:
+        """The JSON objects that it prints. Raises at its end as `run_child`; WaitTimeoutError where none comes."""
+        for line in lines_of(self.process, what, timeout_s):
+            if line.startswith(b"{"):
+                yield json.loads(line)
+        status, words = self.process.wait(10), last_words(self.log.read_text(encoding="utf-8", errors="replace"))
+        raise ConfigError(words) if status == REFUSED else ChildFailedError(what, status, words)
+
+
+@contextlib.contextmanager
+def talker(module: str, *arguments: str, settings: ServiceSettings, environment: Mapping[str, str]) -> Iterator[Talker]:
+    """Runs the module until the block ends."""
+    env = child_environment(dict(environment), threads=settings.run.threads, device=settings.run.device)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        config, log = Path(folder) / "settings.json", Path(folder) / "log"
+        config.write_text(settings.model_dump_json(), encoding="utf-8")
+        argv, pipe = python(module, *arguments, "--config", str(config)), subprocess.PIPE
+        with log.open("wb") as errors, child(argv, env, stdin=pipe, stdout=pipe, stderr=errors) as process:
+            yield Talker(process, log)
 
 
 _RAISED = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")

@@ -96,13 +96,18 @@ def python(module: str, *arguments: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def child(
-    argv: Sequence[str], env: dict[str, str], *, stdout: IO[bytes] | int, stderr: IO[bytes] | int
+    argv: Sequence[str],
+    env: dict[str, str],
+    *,
+    stdout: IO[bytes] | int,
+    stderr: IO[bytes] | int,
+    stdin: int = subprocess.DEVNULL,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A child with a process group of its own, which is killed at the end of the block and dies with this process."""
     process = subprocess.Popen(
         argv,
         env=env,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         # Ctrl-C in the terminal is for this process, which ends its child in order.
@@ -116,8 +121,24 @@ def child(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
-        for pipe in filter(None, (process.stdout, process.stderr)):
-            pipe.close()
+        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def lines_of(process: subprocess.Popen[bytes], what: str, timeout_s: float) -> Iterator[bytes]:
+    """Lines of a child's stdout as they come, to its end. Raises WaitTimeoutError where none comes for so long."""
+    assert process.stdout is not None
+    descriptor, rest = process.stdout.fileno(), b""
+    while True:
+        if not _is_readable(descriptor, timeout_s, Patience(what)):
+            raise WaitTimeoutError(what, timeout_s)
+        # Not `readline`: what it has buffered is nothing that `select` sees, and it waits for the end of a line.
+        part = os.read(descriptor, 1 << 16)
+        if not part:
+            return
+        *lines, rest = (rest + part).split(b"\n")
+        yield from lines
 
 
 def run_once(

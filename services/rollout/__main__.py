@@ -1,15 +1,14 @@
 """Starts one replica: `python -P -m headrace.services.rollout --config RUN/config/rollout-0.json`.
 
-With `--chat` it answers one chat with a model folder, on stdout, and exits. With `--turns` it samples turns of episodes
-with a model folder, at the port that it writes to stdout, until SIGTERM.
+With `--chat` it answers each line of stdin with a model folder, on stdout, to the end of stdin. With `--turns` it
+samples turns of episodes with a model folder, at the port that it writes to stdout, until SIGTERM.
 """
 
 import argparse
 import asyncio
-import json
 import sys
 
-from headrace.services.rollout.chat.settings import ChatOnceSettings, TurnsOnceSettings
+from headrace.services.rollout.chat.settings import FolderSettings
 from headrace.services.rollout.settings import RolloutSettings
 from headrace.wire.process.entry import end_process, run_service
 
@@ -21,15 +20,15 @@ def main(settings: RolloutSettings) -> int:
     return asyncio.run(serve(settings))
 
 
-def chat(settings: ChatOnceSettings) -> int:
-    """Imports the heavy modules, and writes the answer as one JSON line."""
-    from headrace.services.rollout.chat_once import chat_once
+def chat(settings: FolderSettings) -> int:
+    """Imports the heavy modules, and answers line by line."""
+    from headrace.services.rollout.chat_here import chat_here
 
-    sys.stdout.write(json.dumps(asyncio.run(chat_once(settings))) + "\n")
+    asyncio.run(chat_here(settings, sys.stdin, sys.stdout))
     return 0
 
 
-def turns(settings: TurnsOnceSettings) -> int:
+def turns(settings: FolderSettings) -> int:
     """Imports the heavy modules, and samples turns until a signal."""
     from headrace.services.rollout.turns_once import serve_turns
 
@@ -41,7 +40,7 @@ if __name__ == "__main__":
     parser.add_argument("--chat", action="store_true")
     parser.add_argument("--turns", action="store_true")
     if parser.parse_known_args()[0].turns:
-        end_process(run_service("rollout", TurnsOnceSettings, turns))
+        end_process(run_service("rollout", FolderSettings, turns))
     if parser.parse_known_args()[0].chat:
-        end_process(run_service("rollout", ChatOnceSettings, chat))
+        end_process(run_service("rollout", FolderSettings, chat))
     end_process(run_service("rollout", RolloutSettings, main))

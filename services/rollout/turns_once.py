@@ -8,8 +8,8 @@ import sys
 import grpc
 
 from headrace.services.rollout.app import make_engine
-from headrace.services.rollout.chat.settings import TurnsOnceSettings
-from headrace.services.rollout.chat_once import INSTALL_S, open_gate, weights_of
+from headrace.services.rollout.chat.settings import FolderSettings
+from headrace.services.rollout.chat_here import INSTALL_S, open_gate, weights_of
 from headrace.services.rollout.replica.capacity import RowPool
 from headrace.services.rollout.replica.groups import GroupGenerator
 from headrace.services.rollout.replica.turn_sampler import TurnSampler
@@ -38,7 +38,7 @@ def add_sample(sampler: TurnSampler, server: grpc.aio.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, {"Sample": handler}),))
 
 
-async def serve_turns(settings: TurnsOnceSettings) -> int:
+async def serve_turns(settings: FolderSettings) -> int:
     """Writes `{"port": ...}` as soon as it samples; runs until SIGTERM. Raises ConfigError for an unusable folder."""
     shutdown = Shutdown()
     shutdown.install(asyncio.get_running_loop())

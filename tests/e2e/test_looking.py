@@ -110,9 +110,10 @@ def test_every_inspection_command_works_on_a_live_run(run: TinyRun) -> None:
         assert check_run(run.run_dir).problems == ()
     begin = time.time()
     scale("rollout", "0", run.run_dir)  # So it lives for as long as it is looked at, and there is a wait to tell of.
-    log = run.folder / "watch.log"
-    with log.open("w") as file:
+    log, followed = run.folder / "watch.log", run.folder / "followed.log"
+    with log.open("w") as file, followed.open("w") as follows:
         lines = subprocess.Popen(command("watch", str(run.run_dir), "--every", "0.5"), stdout=file)
+        follower = subprocess.Popen(command("logs", str(run.run_dir), "-f", "-n", "0"), stdout=follows)
     screen = Watched(run.run_dir)
     leaver = Watched(run.run_dir)
     try:
@@ -139,9 +140,9 @@ def test_every_inspection_command_works_on_a_live_run(run: TinyRun) -> None:
         assert leaver.wait() == 0, leaver.text()
         assert run.process is not None and run.process.poll() is None, "watching is no part of the run"
         scale("rollout", "2", run.run_dir)
-        assert lines.wait(DEADLINE_S) == 0 and screen.wait() == 0
+        assert lines.wait(DEADLINE_S) == 0 and screen.wait() == 0 and follower.wait(60) == 0
     finally:
-        for process in (lines, screen.process, leaver.process):
+        for process in (lines, follower, screen.process, leaver.process):
             process.kill()
             process.wait(60)
     begun = (run.folder / "stderr.log").read_text().splitlines()
@@ -156,6 +157,8 @@ def test_every_inspection_command_works_on_a_live_run(run: TinyRun) -> None:
     table = screen.text()
     for part in ("service", "orchestrator", "rollout-1", "credit", f"/{STEPS}"):
         assert part in table, table[-3000:]
+    # Of a replica that was added meanwhile, too.
+    assert {"trainer", "rollout-1"} <= {line.partition(" | ")[0] for line in followed.read_text().splitlines()}
 
 
 def test_explain_tells_the_history_of_a_trained_group_and_rollout(ended: TinyRun) -> None:
@@ -185,6 +188,16 @@ def test_an_ended_run_is_listed_compared_and_drawn(ended: TinyRun, tmp_path: Pat
     files = result("plot", str(ended.run_dir), "--out", str(tmp_path / "curves"))["files"]
     assert [Path(file).suffix for file in files] == [".png", ".svg"] and all(Path(file).is_file() for file in files)
     assert said("watch", str(ended.run_dir)).endswith("finished\n")
+
+
+def test_logs_of_all_services_are_shown_by_time(ended: TinyRun) -> None:
+    shown = [line.partition(" | ") for line in said("logs", ended.run_dir, "-n", 100_000).splitlines()]
+    assert {name for name, _, _ in shown} == {path.stem for path in RunPaths(ended.run_dir).logs.glob("*.log")}
+    times = [line[:26] for _, _, line in shown if re.match(r"2\d{3}-\d\d-\d\dT", line)]
+    assert len(times) > 20 and times == sorted(times)
+    last = said("logs", ended.run_dir, "rollout", "-n", 2).splitlines()
+    assert len(last) == 2 and all(line.startswith("rollout-") for line in last)
+    assert "'rolout' is not one of rollout-" in said("logs", ended.run_dir, "rolout", status=2)
 
 
 def test_the_dashboard_of_an_ended_run_is_served_until_ctrl_c(ended: TinyRun) -> None:

@@ -1,5 +1,6 @@
 """What operators do to a live run, and what it answers."""
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from headrace.wire.rundir.events import read_events
 from headrace.wire.rundir.layout import RunPaths
 from tests.e2e.harness import DEADLINE_S, TinyRun
 from tests.http_tokens import of_run
+from tests.verbs import ended as ended_command
 from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -140,6 +142,15 @@ def test_generate_samples_from_the_live_run(live: TinyRun) -> None:
     found = headrace("generate", live.run_dir, "--prompt", "12+34=", "--max-tokens", 4, "--temperature", 0)
     assert found["object"] == "chat.completion"
     assert said("generate", *behind(live), "--prompt", "1+1=").endswith("\n")
+
+
+def test_chat_begins_again_where_the_model_has_no_template_for_a_conversation(
+    live: TinyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("12+34=\n1+1=\n"))
+    found = ended_command("chat", *behind(live), "--max-tokens", 4)
+    assert found.status == 0 and len(found.out.splitlines()) == 2
+    assert "no chat template" in found.complaint and "begins again here" in found.complaint
 
 
 def test_commands_on_an_ended_run_report_that_no_run_is_alive(ended: TinyRun) -> None:

@@ -73,6 +73,39 @@ def test_a_wheel_made_from_the_source_distribution_is_the_same(tree: Path, wheel
 
 
 @pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> str:
+    """The command of the wheel in an environment of its own, which finds the dependencies of this one."""
+    succeed(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    succeed(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    (site / "dependencies.pth").write_text("\n".join(one for one in sys.path if one.endswith("site-packages")))
+    where = succeed(python, "-P", "-c", "import headrace; print(headrace.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(site)
+    return str(tmp_path / "venv" / "bin" / "headrace")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_newcomers_own_data_and_reward_train_once_the_reward_has_no_bug(installed: str, tmp_path: Path) -> None:
+    """As the pages tell it: a file of one's own, `init`, a bug that the run names, a resume, eval, export."""
+    (tmp_path / "rows.csv").write_text("question,solution\n" + "".join(f"say {a},{a}\n" for a in "abcdefghijkl"))
+    succeed(installed, "init", "rows.csv", "--out", "mine", cwd=tmp_path)
+    reward = tmp_path / "mine" / "reward.py"
+    right = reward.read_text()
+    reward.write_text(right.replace("completion.strip()", "completion.stirp()"))
+    short = ("--run.max-steps", 2, "--rollout.replicas", 1, "--run-dir", "run")
+    failed = run(installed, "train", "mine/run.toml", *short, cwd=tmp_path)
+    told = failed.stdout + failed.stderr
+    assert failed.returncode == 1 and "no attribute 'stirp'" in told and f"{reward}" in told, told
+    reward.write_text(right)
+    assert "finished: 2 steps" in succeed(installed, "train", "--resume", "--run-dir", "run", cwd=tmp_path)
+    assert "at version 0 (12 prompts)" in succeed(installed, "eval", "run", "rows.csv", cwd=tmp_path)
+    succeed(installed, "export", "run", "--out", "model", cwd=tmp_path)
+    assert succeed(installed, "generate", "model", "--prompt", "say a", "--max-tokens", 3, cwd=tmp_path)
+
+
+@pytest.fixture
 def small(tmp_path: Path) -> Path:
     """A tree of the same shape, with the project's own settings of mypy and import-linter."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -13,6 +13,7 @@ from headrace.model.made_model import make_model
 from headrace.model.model_check import check_model
 from headrace.model.tiny_models import read_texts
 from headrace.wire.errors import ConfigError, DataError
+from headrace.wire.rendering.chat_template import ChatTemplate
 from headrace.wire.rendering.tokenizers import load_tokenizer
 
 DATA = '[data]\npath = "x.jsonl"\n'
@@ -79,12 +80,21 @@ def test_a_table_that_makes_no_model_is_refused_with_its_line(tmp_path: Path, ma
 def test_a_chat_template_is_the_tokenizers_and_needs_a_token_for_its_end(tmp_path: Path) -> None:
     text = tmp_path / "words.txt"
     text.write_text("user\nhow many?\n")
-    template = "{% for m in messages %}{{ m.role }}\n{{ m.content }}<end>{% endfor %}"
-    make_model(MakeTable(kind="text", text=text, chat_template=template), tmp_path / "model")
+    own = "{% for m in messages %}{{ m.content }}<end>{% endfor %}"
+    make_model(MakeTable(kind="text", text=text, chat_template=own), tmp_path / "own")
+    make_model(MakeTable(kind="text", text=text), tmp_path / "model")
+    asked = [{"role": "user", "content": "how many?"}]
+    assert load_tokenizer(tmp_path / "own").apply_chat_template(asked, tokenize=False) == "how many?<end>"
     tokenizer = load_tokenizer(tmp_path / "model")
-    said = tokenizer.apply_chat_template([{"role": "user", "content": "how many?"}], tokenize=False)
-    assert said == "user\nhow many?<end>"
-    ids = tokenizer(said, add_special_tokens=False)["input_ids"]
-    assert ids[-1] == tokenizer.eos_token_id and ids.count(tokenizer.eos_token_id) == 1
+    template = ChatTemplate(tokenizer)
+    call = {"role": "assistant", "tool_calls": [{"name": "find", "arguments": '{"item": "nut"}'}]}
+    said = [*asked, call, {"role": "tool", "content": "7"}]
+    assert template.text(said, (), asks=True) == (
+        "user\nhow many?<end>"
+        'assistant\n<tool_call>{"name": "find", "arguments": {"item": "nut"}}</tool_call><end>tool\n7<end>assistant\n'
+    )
+    assert not template.unwritten(said, ())
+    ids = template.ids(template.text(said, (), asks=False)).tolist()
+    assert ids[-1] == tokenizer.eos_token_id and ids.count(tokenizer.eos_token_id) == 3
     with pytest.raises(ValidationError, match='chat_template needs kind = "text"'):
-        MakeTable(chat_template=template)
+        MakeTable(chat_template=own)

@@ -1,16 +1,19 @@
-"""One chat with a model folder, on the torch engine, without a run."""
+"""Chats with a model folder, on the torch engine, without a run."""
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TextIO
 
+from google.protobuf import json_format
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from headrace.services.rollout.app import make_engine
 from headrace.services.rollout.chat.chat import ChatService
-from headrace.services.rollout.chat.settings import ChatOnceSettings
+from headrace.services.rollout.chat.settings import FolderSettings
 from headrace.services.rollout.replica.gate import Gate, Serving
 from headrace.services.rollout.replica.states import ReplicaState
 from headrace.services.rollout.text import TextDecoder
@@ -18,43 +21,34 @@ from headrace.wire.contracts import PolicyVersion
 from headrace.wire.errors import ConfigError
 from headrace.wire.v1 import rollout_pb2 as pb
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 INSTALL_S = 60.0
 _CLOSE_S = 5.0
 
 
-async def chat_once(settings: ChatOnceSettings) -> dict[str, object]:
-    """Returns `text`, `finish_reason`, `usage` and `version`. Raises ConfigError for an unusable folder or chat."""
-    table = settings.chat
+async def chat_here(settings: FolderSettings, lines: TextIO, out: TextIO) -> None:
+    """Answers the `ChatRequest` of each line, in JSON: by objects with some `text`, the last with `finish_reason`,
+    `usage` and `version`; a refused one by an object with an `error`. Raises ConfigError for an unusable folder.
+    """
     decoder = TextDecoder(settings.model.path)
     engine = make_engine(settings)
     try:
-        version = PolicyVersion(incarnation=0, version=table.version)
+        version = PolicyVersion(incarnation=0, version=settings.version)
         await engine.adopt(dict(weights_of(settings.model.path)), version, INSTALL_S)
-        gate = open_gate(version)
-        chat = ChatService(engine, gate, decoder.tokenizer, replica_id="here", at_once=1)
-        pieces = [piece async for piece in chat.answer(_request(settings, decoder.tokenizer))]
+        chat = ChatService(engine, open_gate(version), decoder.tokenizer, replica_id="here", at_once=1)
+        while line := await asyncio.to_thread(lines.readline):
+            async for piece in chat.answer(json_format.Parse(line, pb.ChatRequest())):
+                out.write(json.dumps(_said(piece, settings.version)) + "\n")
+                out.flush()
     finally:
         await engine.close(_CLOSE_S)
-    last = pieces[-1]
-    if last.HasField("refusal"):
-        raise ConfigError(last.refusal.reason)
-    return {
-        "text": "".join(piece.text for piece in pieces),
-        "finish_reason": last.finish_reason,
-        "usage": {"prompt_tokens": last.prompt_tokens, "completion_tokens": last.completion_tokens},
-        "version": table.version,
-    }
 
 
-def _request(settings: ChatOnceSettings, tokenizer: "PreTrainedTokenizerBase") -> pb.ChatRequest:
-    table = settings.chat
-    asked = pb.ChatRequest(**table.model_dump(exclude={"version"}, exclude_none=True), wait_s=table.deadline_s)
-    if not table.stop_token_ids and tokenizer.eos_token_id is not None:
-        asked.stop_token_ids.append(int(tokenizer.eos_token_id))
-    return asked
+def _said(piece: pb.ChatPiece, version: int) -> dict[str, object]:
+    if piece.HasField("refusal"):
+        return {"text": "", "error": piece.refusal.reason}
+    usage = {"prompt_tokens": piece.prompt_tokens, "completion_tokens": piece.completion_tokens}
+    last = {"finish_reason": piece.finish_reason, "usage": usage, "version": version}
+    return {"text": piece.text, **(last if piece.finish_reason else {})}
 
 
 def open_gate(version: PolicyVersion) -> Gate:
