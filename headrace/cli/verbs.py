@@ -52,6 +52,8 @@ VERBS = (
         "Shows a run live until it ends; Ctrl-C quits, the run continues. Without a terminal: a line at each refresh."),
     Verb("explain", "explain:explain",
         "Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."),
+    Verb("why", "why:why",
+        "Ranks what moved most in a step against the steps before: reward components, data sources, lengths, metrics."),
     Verb("dashboard", "dashboard:dashboard",
         "Prints the link to a live run's dashboard, or serves the dashboard of an ended run until Ctrl-C."
         "\n\nThe link has a token: it is for the owner of the run. With `--json` it is the address, "
