@@ -16,7 +16,7 @@ from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP, TIME
-from headrace.wire.telemetry.metric_table import LENGTHS, MEMORY, REWARD, SPEED, metric_of
+from headrace.wire.telemetry.metric_table import LENGTHS, MEMORY, REWARD, SPEED, Metric, metric_of
 from headrace.wire.telemetry.metric_table import TIME as CLOCKS
 from headrace.wire.telemetry.reward_components import component_key
 from headrace.wire.why.compare import FEWEST, MOST, SHARE, Quantity, Reading, ranked
@@ -24,7 +24,7 @@ from headrace.wire.why.compare import FEWEST, MOST, SHARE, Quantity, Reading, ra
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_HISTORY, _AFTER = 64, 4
+HISTORY, _AFTER = 64, 4
 """Steps before and after whose lines are compared; rollouts are those of `MOST` before."""
 _MOST_LABELS, _LONGEST_LABEL = 20, 48
 _WITH_EXAMPLES, _EXAMPLES, _SHORT = 6, 2, 200
@@ -78,7 +78,7 @@ def step_differences(run_dir: Path, lines: Mapping[int, Mapping[str, object]], s
     place = order.index(step) if step in lines else -1
     if place < 0:
         done = f"its steps are {order[0]} to {order[-1]}" if order else "it has done none"
-        raise ConfigError(f"{run_dir} has no step {step}: {done}")
+        raise ConfigError(f"the run has no step {step}: {done}")
     if place < FEWEST:
         raise ConfigError(f"step {step} has {place} steps before it: a comparison needs {FEWEST}")
     near, notes = order[max(0, place - MOST) : place + 1 + _AFTER], list[str]()
@@ -86,7 +86,7 @@ def step_differences(run_dir: Path, lines: Mapping[int, Mapping[str, object]], s
     quantities = list(_quantities(steps.values()))
     readings: dict[int, dict[Quantity, Reading]] = {
         at: dict(_of_line(lines[at], has_rollouts=step in steps))
-        for at in order[max(0, place - _HISTORY) : place + 1 + _AFTER]
+        for at in order[max(0, place - HISTORY) : place + 1 + _AFTER]
     }
     for at, own in steps.items():
         readings[at] |= {quantity: found for quantity in quantities if (found := own.reading(quantity))}
@@ -191,10 +191,11 @@ def _quantities(steps: Iterable[_Step]) -> Iterator[Quantity]:
 
 def _of_line(line: Mapping[str, object], *, has_rollouts: bool) -> Iterator[tuple[Quantity, Reading]]:
     """The numbers of a step's line without its clocks; with rollouts, also without those that they tell in parts."""
-    left_out = (CLOCKS, SPEED, MEMORY, *((REWARD, LENGTHS) if has_rollouts else ()))
     for name, one in line.items():
-        found, value = metric_of(name), number_of(one)
-        if value is not None and name not in (STEP, TIME) and (found is None or found.group not in left_out):
+        value, found = number_of(one), metric_of(name) or Metric("", "", "")
+        is_told = has_rollouts and (found.group in (REWARD, LENGTHS) or found.unit == "tokens")
+        is_clock = name in (STEP, TIME) or found.group in (CLOCKS, SPEED, MEMORY)
+        if value is not None and not is_clock and not is_told:
             yield Quantity(name), Reading(value)
 
 

@@ -180,7 +180,7 @@ def test_without_rollouts_the_numbers_of_the_step_are_compared(tmp_path: Path) -
 
 def test_a_step_that_is_not_done_or_too_early_is_refused(tmp_path: Path) -> None:
     lines = {step: {"loss": 0.1} for step in range(1, 7)}
-    with pytest.raises(ConfigError, match=r"has no step 9: its steps are 1 to 6"):
+    with pytest.raises(ConfigError, match="the run has no step 9: its steps are 1 to 6"):
         step_differences(tmp_path, lines, 9)
     with pytest.raises(ConfigError, match="step 4 has 3 steps before it: a comparison needs 4"):
         step_differences(tmp_path, lines, 4)
