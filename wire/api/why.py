@@ -33,7 +33,7 @@ class MovedRow(ApiModel):
     size: float
     """Distance in standard deviations from step to step, or of the sampling of rollouts where those are larger."""
     since: int
-    """First of the steps up to this one that all lie nearer to it than to those before."""
+    """First of the steps up to this one that all lie on its side of those before."""
     examples_before: tuple[ExampleRollout, ...] = ()
     examples_now: tuple[ExampleRollout, ...] = ()
 

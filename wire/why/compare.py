@@ -59,8 +59,11 @@ def _row(quantity: Quantity, steps: Mapping[int, Reading], step: int) -> MovedRo
     place, now = order.index(step), steps[step].value
     if place < FEWEST:
         return None
-    # Steps beside this one that lie as it does moved with it, unless too few would be left to compare with.
-    alike = np.abs(values - now) < np.abs(values - np.median(values[max(0, place - MOST) : place]))
+    # Steps beside this one that lie on its side moved with it, unless too few would be left to compare with.
+    off = values - np.median(values[max(0, place - MOST) : place])
+    usual = 6 * float(np.median(np.abs(off[max(0, place - MOST) : place])))
+    moved_by = abs(float(off[place]))
+    alike = off * np.sign(off[place]) > min(moved_by / 2, max(usual, moved_by / 8))
     past, end = place, place + 1
     while past > FEWEST and alike[past - 1]:
         past -= 1
@@ -89,7 +92,8 @@ def _expected(values: NDArray[np.float64], ahead: float, count: int) -> tuple[fl
     rest = float(((values - level - slope * places) ** 2).sum() / (known - 2)) ** 0.5
     off = places[-1] + ahead
     of_line = max(rest * (1 / count + 1 / known + off**2 / squares) ** 0.5, abs(slope))
-    return (level + slope * off, of_line) if of_line < spread else (level, spread)
+    few = ((known - 1) / (known - 3)) ** 0.5  # Student's t is wider than the normal distribution.
+    return (level + slope * off, few * of_line) if of_line < spread else (level, few * spread)
 
 
 def unit_of(measure: str) -> str:

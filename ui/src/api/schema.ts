@@ -1161,7 +1161,7 @@ export interface components {
             size: number;
             /**
              * Since
-             * @description First of the steps up to this one that all lie nearer to it than to those before.
+             * @description First of the steps up to this one that all lie on its side of those before.
              */
             since: number;
             /**

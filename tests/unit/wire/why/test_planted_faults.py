@@ -150,7 +150,7 @@ def test_nothing_moves_far_in_a_run_that_learns(tmp_path: Path, seed: int) -> No
     run = write(tmp_path, seed=seed)
     lines = steps_of(run)
     assert largest_fall(lines) is None
-    assert max(step_differences(run, lines, step).rows[0].size for step in range(8, STEPS + 1, 3)) < 7
+    assert max(step_differences(run, lines, step).rows[0].size for step in range(8, STEPS + 1, 3)) < 6
 
 
 def test_examples_are_rollouts_of_the_part_that_moved_and_lost_files_are_told(tmp_path: Path) -> None:
