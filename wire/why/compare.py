@@ -119,6 +119,6 @@ def largest_fall(lines: Mapping[int, Mapping[str, object]]) -> tuple[int, str] |
         for place in range(FEWEST, len(values)):
             was, now = values[max(0, place - 8) : place], values[place : place + 4]
             noise = was.var(ddof=1) * (1 / len(was) + 1 / len(now)) + least_deviation(name, was.mean()) ** 2
-            fall = float(was.mean() - now.mean()) / (noise or 1.0) ** 0.5
+            fall = float(was.mean() - now.mean()) / max(noise, 1e-12) ** 0.5
             found = max(found, (fall, pairs[place][0], name))
     return found[1:] if found[2] else None

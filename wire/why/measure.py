@@ -81,7 +81,8 @@ def step_differences(run_dir: Path, lines: Mapping[int, Mapping[str, object]], s
         raise ConfigError(f"the run has no step {step}: {done}")
     if place < FEWEST:
         raise ConfigError(f"step {step} has {place} steps before it: a comparison needs {FEWEST}")
-    near, notes = order[max(0, place - MOST) : place + 1 + _AFTER], list[str]()
+    near = order[max(0, place - MOST) : place + 1 + _AFTER]
+    notes: list[str] = []
     steps = dict(_read(run_dir, near, notes))
     quantities = list(_quantities(steps.values()))
     readings: dict[int, dict[Quantity, Reading]] = {
