@@ -57,6 +57,8 @@ VERBS = (
         "Shows the logs of a run's services, by time: of all, or of one; `--follow` until it ends."),
     Verb("explain", "explain:explain",
         "Shows the life of a group or rollout from prompt to step: times, versions, scores, or its current place."),
+    Verb("why", "why:why",
+        "Ranks what moved most in a step against the steps before: reward components, data sources, lengths, metrics."),
     Verb("dashboard", "dashboard:dashboard",
         "Prints the link to a live run's dashboard, or serves the dashboard of an ended run until Ctrl-C."
         "\n\nThe link has a token: it is for the owner of the run. With `--json` it is the address, "

@@ -11,16 +11,22 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import DEADLINE_S, TinyRun
+from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 REWARDS = """
 import pathlib, time
 OUT = pathlib.Path(__file__).with_name("out")
+CHANGED = pathlib.Path(__file__).with_name("changed")
 SLOW = pathlib.Path(__file__).with_name("slow")
 
 def throws(completion, answer, **_):
     return 1 / 0
+
+def polite(completion, answer, **_):
+    time.sleep(0.1 if SLOW.exists() else 0)
+    return 0.1 * len(completion) / (5 if CHANGED.exists() else 1)
 
 def picky(completion, answer, **_):
     time.sleep(0.1 if SLOW.exists() else 0)
@@ -74,6 +80,22 @@ def test_a_scorer_that_is_down_holds_the_run_and_abstentions_are_left_out_and_co
     assert all(math.isfinite(step["loss"]) for step in run.metrics())
     dropped = run.check()["groups"]["dropped"]
     assert set(dropped) <= {"abstained", "run_ended", "stale"}, dropped
+
+
+def test_why_names_the_component_whose_scorer_changed_in_the_middle_of_the_run(start: Callable[..., TinyRun]) -> None:
+    scorers = [{"name": "length", "options": {"target": 3}}, {"name": "my_rewards:polite", "label": "polite"}]
+    run = start("polite", f"--reward.scorers={json.dumps(scorers)}", "--eval.component=polite", slow=True, steps=14)
+    run.wait_for_step(8)
+    (run.folder / "changed").touch()
+    hurry(run)
+    run.finish()
+    found = result("why", run.run_dir)
+    assert found["chosen"] == "rewards/polite/mean fell most" and found["step"] > 8
+    first = found["rows"][0]
+    assert (first["measure"], first["column"]) == ("rewards/polite/mean", "") and first["since"] == found["step"]
+    example = first["examples_now"][0]
+    assert example["value"] < first["before"] and example["id"] in said("explain", example["id"], run.run_dir)
+    assert f"step {found['step']} against steps" in said("why", run.run_dir, found["step"])
 
 
 def score(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -159,9 +159,16 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "lag*": Metric(MISMATCH, "", "The same for the tokens of one lag."),
     }
 )
+_FAMILIES = tuple(name for name in METRICS if name.endswith("*"))
 _MEAN = re.compile("rewards/([^/]+)/mean")
 
 
 def component_means(numbers: Mapping[str, T]) -> dict[str, T]:
     """Component -> its mean, of the numbers of a step."""
     return {found[1]: value for key, value in numbers.items() if (found := _MEAN.fullmatch(key))}
+
+
+def metric_of(key: str) -> Metric | None:
+    """The metric, or the family, that a key of a line belongs to; None for one that the table lacks."""
+    family = next((name for name in _FAMILIES if key.startswith(name[:-1])), "")
+    return METRICS.get(key) or METRICS.get(family)

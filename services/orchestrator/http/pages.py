@@ -29,6 +29,7 @@ ROLES: Mapping[str, frozenset[Role]] = MappingProxyType(
         "GET /api/status": _READS,
         "GET /api/fleet": _READS,
         "GET /api/series": _READS,
+        "GET /api/why/{step}": _READS,
         "GET /api/events": _READS,
         "GET /api/log": _READS,
         "GET /api/rollouts": _READS,

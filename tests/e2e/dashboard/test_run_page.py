@@ -86,6 +86,20 @@ def test_a_drag_zooms_all_charts_and_asks_for_a_finer_series(browser: Browser, s
         expect(page).not_to_have_url(re.compile("from="))
 
 
+def test_a_click_at_a_step_shows_what_moved_in_it_with_links_to_rollouts(browser: Browser, shown: Shown) -> None:
+    with opened(browser, f"{shown.url}/#/run?from=301&to=400") as page:
+        plot = page.locator('figure[aria-label="Reward"] .u-over')
+        box = plot.bounding_box()
+        assert box is not None
+        plot.click(position={"x": box["width"] / 2, "y": 40})
+        dialog = page.get_by_role("dialog", name=re.compile(r"Step 35\d against the steps before it"))
+        expect(dialog).to_contain_text(re.compile(r"\d+ rollouts against \d+ of 12 steps"))
+        expect(dialog.locator("tbody tr")).to_have_count(20)
+        expect(page).to_have_url(re.compile(r"step=35\d"))
+        dialog.get_by_role("link", name=re.compile("now g")).first.click()
+        expect(page).to_have_url(re.compile(r"#/rollouts/35\d/\d+\?rollout=\d"))
+
+
 def test_the_cursor_tells_the_values_of_all_charts_at_its_step(browser: Browser, shown: Shown) -> None:
     with opened(browser, shown.url) as page:
         values = [page.locator(f'figure[aria-label="{title}"] .legend-value').first for title in ("Reward", "Entropy")]

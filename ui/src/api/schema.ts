@@ -184,6 +184,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/why/{step}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Why
+         * @description What moved most in a step against the steps before it, by size.
+         */
+        get: operations["get_why_api_why__step__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/events": {
         parameters: {
             query?: never;
@@ -888,6 +908,33 @@ export interface components {
             [key: string]: number | null;
         };
         /**
+         * ExampleRollout
+         * @description A rollout of what moved.
+         */
+        ExampleRollout: {
+            /**
+             * Id
+             * @description As `headrace explain` takes it.
+             */
+            id: string;
+            /** Step */
+            step: number;
+            /** Group Index */
+            group_index: number;
+            /**
+             * Value
+             * @description Its own.
+             */
+            value: number;
+            /** Reward */
+            reward: number | null;
+            /**
+             * Text
+             * @description First characters of its prompt, and of its answer.
+             */
+            text: string;
+        };
+        /**
          * Fleet
          * @description Answer of `/api/fleet`.
          */
@@ -1077,6 +1124,56 @@ export interface components {
             };
             /** Evals */
             evals: components["schemas"]["EvaluationRow"][];
+        };
+        /**
+         * MovedRow
+         * @description A quantity of the step, and the same in the steps before.
+         */
+        MovedRow: {
+            /**
+             * Measure
+             * @description A key of `metrics.jsonl`, or named like one.
+             */
+            measure: string;
+            /**
+             * Column
+             * @description What divides the rollouts: `replica_id`, or a column of the data; empty: nothing.
+             */
+            column: string;
+            /**
+             * Label
+             * @description The column's value in this part.
+             */
+            label: string;
+            /** Unit */
+            unit: string;
+            /**
+             * Before
+             * @description Mean of the steps before `since`.
+             */
+            before: number;
+            /** Now */
+            now: number;
+            /**
+             * Size
+             * @description Distance in standard deviations from step to step, or of the sampling of rollouts where those are larger.
+             */
+            size: number;
+            /**
+             * Since
+             * @description First of the steps up to this one that all lie on its side of those before.
+             */
+            since: number;
+            /**
+             * Examples Before
+             * @default []
+             */
+            examples_before: components["schemas"]["ExampleRollout"][];
+            /**
+             * Examples Now
+             * @default []
+             */
+            examples_now: components["schemas"]["ExampleRollout"][];
         };
         /**
          * OperatorStatus
@@ -1717,6 +1814,36 @@ export interface components {
             context_text: string | null;
         };
         /**
+         * StepDifferences
+         * @description What moved in a step, the largest first.
+         */
+        StepDifferences: {
+            /** Step */
+            step: number;
+            /**
+             * Chosen
+             * @description Why this step, where none was asked for.
+             * @default
+             */
+            chosen: string;
+            /**
+             * Steps Before
+             * @description Those whose rollouts were compared; numbers of `metrics.jsonl` are compared with those of more steps.
+             */
+            steps_before: number[];
+            /** Rollouts */
+            rollouts: number;
+            /** Rollouts Before */
+            rollouts_before: number;
+            /** Rows */
+            rows: components["schemas"]["MovedRow"][];
+            /**
+             * Notes
+             * @description What could not be read.
+             */
+            notes: string[];
+        };
+        /**
          * StreamStatus
          * @description One stream as of the last housekeeping pass, about once a second.
          */
@@ -2340,6 +2467,64 @@ export interface operations {
             };
             /** @description The Host, the origin, the content type or the role of the token is not accepted here. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description A parameter or a field of the body is missing or wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+        };
+    };
+    get_why_api_why__step__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                step: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StepDifferences"];
+                };
+            };
+            /** @description The request lacks a token that is accepted here. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description The Host, the origin, the content type or the role of the token is not accepted here. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorReply"];
+                };
+            };
+            /** @description What the request names is not there. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

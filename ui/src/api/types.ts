@@ -18,6 +18,8 @@ export type StreamStats = Schemas["QueueRow"];
 
 export type Points = Schemas["CurvePoints"];
 export type Series = Schemas["MetricSeries"];
+export type MovedRow = Schemas["MovedRow"];
+export type StepDifferences = Schemas["StepDifferences"];
 export type LogLine = Schemas["LogRecord"];
 
 export type RolloutRow = Schemas["RolloutRow"];

@@ -26,6 +26,8 @@ interface Props {
   /** Of steps. */
   range: Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
+  /** A click at a step. */
+  onPick?: (step: number) => void;
   axis?: Axis;
   /** A logarithmic scale where all values are above 0. */
   isLog?: boolean;
@@ -101,6 +103,7 @@ export function ChartCard(props: Props) {
           format={format}
           formatX={axis.format}
           onZoom={zoom}
+          onPick={(x) => props.onPick?.(Math.round(axis.step(x)))}
           onCursor={(x) => {
             cursor.value = x;
           }}

@@ -29,9 +29,12 @@ export interface Look {
   formatX: (value: number) => string;
   range: () => Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
+  onPick: (x: number) => void;
   onCursor: (x: number | null) => void;
 }
 
+/** Within this time a second click makes a double click. */
+const DOUBLE_MS = 250;
 const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 
 function axis(format: (value: number) => string, size: uPlot.Axis.Size, space: number): uPlot.Axis {
@@ -70,7 +73,16 @@ function takeSelection(plot: uPlot, onZoom: (zoom: Zoom | null) => void): void {
   onZoom({ from, to });
 }
 
-/** Options of a plot that the mouse zooms: drag to zoom, double click to see all. */
+/** A click picks a step, unless it is the first of two. uPlot gives no click at the end of a drag. */
+function addPick(plot: uPlot, onPick: (x: number) => void): void {
+  let waiting = 0;
+  plot.over.addEventListener("click", ({ detail, offsetX }) => {
+    clearTimeout(waiting);
+    waiting = detail === 1 ? window.setTimeout(() => onPick(plot.posToVal(offsetX, "x")), DOUBLE_MS) : 0;
+  });
+}
+
+/** Options of a plot with a mouse: drag to zoom, double click to see all, click to pick a step. */
 export function options(look: Look, width: number, height: number): uPlot.Options {
   const bands = look.lines.slice(1).map((_, at) => ({ series: [at + 2, at + 1] as [number, number] }));
   const wide = (_: uPlot, values: string[] | null) => 12 + 6.4 * Math.max(1, ...(values ?? []).map((one) => one.length));
@@ -107,6 +119,7 @@ export function options(look: Look, width: number, height: number): uPlot.Option
     series: [{}, ...series(look)],
     ...(look.isStacked ? { bands } : {}),
     hooks: {
+      ready: [(plot) => addPick(plot, look.onPick)],
       setSelect: [(plot) => takeSelection(plot, look.onZoom)],
       setCursor: [
         (plot) => {

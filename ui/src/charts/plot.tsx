@@ -18,6 +18,7 @@ interface Props {
   format: (value: number | null) => string;
   formatX: (value: number) => string;
   onZoom: (zoom: Zoom | null) => void;
+  onPick: (x: number) => void;
   onCursor: (x: number | null) => void;
 }
 
@@ -48,6 +49,7 @@ export function Plot(props: Props) {
           formatX: (value) => now.current.formatX(value),
           range: () => now.current.range,
           onZoom: (zoom) => now.current.onZoom(zoom),
+          onPick: (x) => now.current.onPick(x),
           onCursor: (step) => now.current.onCursor(step),
         },
         place.clientWidth,

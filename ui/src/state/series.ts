@@ -26,6 +26,7 @@ export interface Loaded {
 const NOTHING: Loaded = { series: {}, evals: [], names: [], last: 0, isLoading: true, problem: "" };
 const POINTS = 800;
 const AGAIN_MS = 1_000;
+const BEHIND_MS = 5_000; // Steps come by the stream, which a busy service may read later than its status.
 const MOST_NAMES = 64;
 
 const numberOf = (value: unknown) => (typeof value === "number" && Number.isFinite(value) ? value : null);
@@ -98,13 +99,14 @@ export function useSeries(names: string[], window: Window): Loaded {
 
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
+    let behind: ReturnType<typeof setTimeout> | undefined;
     const isBehind = () => (status.peek()?.step ?? 0) > known.current.last;
-    const loadSoon = (isNeeded: () => boolean) => {
+    const loadSoon = () => {
       timer ??= setTimeout(() => {
         timer = undefined;
         if (known.current.isLoading) {
-          loadSoon(isNeeded); // A page that gives a slow answer up to ask again never gets one.
-        } else if (isNeeded()) {
+          loadSoon(); // A page that gives a slow answer up to ask again never gets one.
+        } else {
           setAgain((old) => old + 1);
         }
       }, AGAIN_MS);
@@ -112,7 +114,12 @@ export function useSeries(names: string[], window: Window): Loaded {
     // A step that was done between the load and the stream's begin is in neither.
     const stopLooking = status.subscribe(() => {
       if (isBehind() && !known.current.isLoading) {
-        loadSoon(isBehind);
+        behind ??= setTimeout(() => {
+          behind = undefined;
+          if (isBehind()) {
+            loadSoon();
+          }
+        }, BEHIND_MS);
       }
     });
     const stop = onSteps((rows) => {
@@ -122,7 +129,7 @@ export function useSeries(names: string[], window: Window): Loaded {
       const more = rows.flatMap((row) => Object.keys(row)).filter((name) => componentOf(name) && !state.all.includes(name));
       const hasNew = more.length > 0 || hasNewNames(rows, key.split(","), state.names);
       if (state.isLoading || !isNext || state.appended > POINTS || hasNew) {
-        loadSoon(() => true);
+        loadSoon();
         return;
       }
       const last = Number(rows.at(-1)?.step);
@@ -135,6 +142,7 @@ export function useSeries(names: string[], window: Window): Loaded {
     });
     return () => {
       clearTimeout(timer);
+      clearTimeout(behind);
       stopLooking();
       stop();
     };

@@ -1,5 +1,6 @@
-"""`/api/series`, `/api/events` and `/api/log`."""
+"""`/api/series`, `/api/why`, `/api/events` and `/api/log`."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,8 +15,11 @@ from headrace.services.orchestrator.dashboard.readers.thin import thin
 from headrace.services.orchestrator.http.replies import RequestRefusedError, answer, on_thread
 from headrace.wire.api.series import CurvePoints, LogRecord, MetricSeries
 from headrace.wire.api.status import EvaluationRow
+from headrace.wire.api.why import StepDifferences
+from headrace.wire.errors import ConfigError
 from headrace.wire.http import bearer_of, read_refusals
 from headrace.wire.rundir.metrics import TIME
+from headrace.wire.why.measure import HISTORY, step_differences
 
 MOST_NAMES = 64
 _MOST_POINTS = 20_000
@@ -27,6 +31,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 def add_curves(app: FastAPI, board: Board) -> None:
     """Adds the routes."""
+    comparing = asyncio.Lock()
 
     @app.get("/api/series", response_model=MetricSeries, responses=read_refusals(401, 422))
     async def get_series(
@@ -41,6 +46,23 @@ def add_curves(app: FastAPI, board: Board) -> None:
             raise RequestRefusedError(422, f"names: at most {MOST_NAMES} at once")
         rows, evals = board.files.curves.rows, board.files.evals.all
         return await on_thread(lambda: series_view(rows, wanted, points, first, last, evals))
+
+    @app.get("/api/why/{step}", response_model=StepDifferences, responses=read_refusals(401, 404, 422))
+    async def get_why(step: int) -> Response:
+        """What moved most in a step against the steps before it, by size."""
+        rows = board.files.curves.rows
+        centre = int(np.searchsorted(rows.steps, step))
+
+        def compared() -> StepDifferences:
+            near = range(centre - HISTORY, centre + HISTORY)
+            lines = {int(one): rows.row(at) if at in near else {} for at, one in enumerate(rows.steps)}
+            return step_differences(board.files.run_dir, lines, step)
+
+        try:
+            async with comparing:
+                return await on_thread(compared)
+        except ConfigError as error:
+            raise RequestRefusedError(404, str(error)) from error
 
     @app.get("/api/events", response_class=StreamingResponse, responses=read_refusals(401, 422, 503))
     async def get_events(

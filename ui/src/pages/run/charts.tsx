@@ -21,6 +21,7 @@ interface Props {
   axis: Axis;
   isLog: boolean;
   onZoom: (zoom: Zoom | null) => void;
+  onPick: (step: number) => void;
 }
 
 function curvesOf(chart: ChartSpec, loaded: Loaded): CardCurve[] {

@@ -15,9 +15,10 @@ import { EventLog } from "./log";
 import { Picker } from "./picker";
 import { Toolbar } from "./toolbar";
 import { rangeOf, viewOf, type View } from "./view";
+import { Why } from "./why";
 
 const zoomTo = (zoom: Zoom | null) =>
-  setParams({ from: zoom ? String(zoom.from) : "", to: zoom ? String(zoom.to) : "", newest: "" });
+  setParams({ from: zoom ? String(zoom.from) : "", to: zoom ? String(zoom.to) : "", newest: "", step: "" });
 
 function windowOf({ zoom, newest }: View): Window {
   if (zoom) {
@@ -76,8 +77,10 @@ function LoadedPage() {
         axis={axis}
         isLog={view.isLog}
         onZoom={zoomTo}
+        onPick={(step) => setParams({ step: String(step) })}
       />
       <EventLog />
+      {view.step !== undefined && <Why step={view.step} />}
       {isPicking && (
         <Picker
           names={loaded.names}

@@ -12,6 +12,8 @@ export interface View {
   x: AxisName;
   isLog: boolean;
   extras: string[];
+  /** The step whose differences are shown. */
+  step: number | undefined;
 }
 
 /** A step; undefined for anything else, and for what is no step of any run. */
@@ -25,6 +27,7 @@ export function viewOf(params: Params): View {
     smoothing: SMOOTHINGS.find((one) => one === params.smooth) ?? "some",
     x: AXES.find((one) => one === params.x) ?? "step",
     isLog: params.y === "log",
+    step: whole(params.step),
     extras: (params.metrics ?? "").split(",").filter(Boolean),
   };
 }

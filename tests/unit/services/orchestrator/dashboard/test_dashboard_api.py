@@ -24,6 +24,7 @@ from headrace.wire.http import Guard
 from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.layout import rollout_file
 from headrace.wire.rundir.metrics import steps_of
+from headrace.wire.why.measure import step_differences
 from tests.dashboard_run import write_run
 from tests.http_tokens import any_role
 
@@ -72,6 +73,20 @@ async def test_the_status_of_an_ended_run_has_the_keys_of_a_live_one(http: httpx
     assert status["groups"] == {"issued": 102, "trained": 100, "dropped": {"scorer_failed": 1, "stale": 1}, "open": 0}
     assert status["bottleneck"] == {"side": "none", "text": "The run is finished."}
     assert status["operator"] == {"paused": False, "stopping": False, "checkpoint_asked": False, "draining": []}
+
+
+async def test_why_compares_a_step_as_the_verb_does_and_refuses_one_that_is_not_done(
+    http: httpx.AsyncClient, board: Board
+) -> None:
+    shown = await get(http, "/api/why/290")
+    run_dir = board.files.run_dir
+    own = json.loads(step_differences(run_dir, steps_of(run_dir), 290).model_dump_json())
+    assert [(row["measure"], row["label"]) for row in shown["rows"][:5]] == [
+        (row["measure"], row["label"]) for row in own["rows"][:5]
+    ]
+    assert shown["rollouts"] == own["rollouts"] == 4 and shown["steps_before"] == own["steps_before"]
+    refused = await http.get("/api/why/301")
+    assert refused.status_code == 404 and "the run has no step 301: its steps are 1 to 300" in refused.json()["error"]
 
 
 async def test_rollouts_are_narrowed_by_a_component_drawn_at_random_and_go_out_whole(http: httpx.AsyncClient) -> None:

@@ -1,0 +1,1 @@
+"""What moved most in a step against the steps before it: `headrace why`, and the dashboard."""
