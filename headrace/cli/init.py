@@ -10,8 +10,8 @@ import typer
 
 from headrace.cli.common import Json, reported_errors
 from headrace.cli.init_files import AGENT, CONFIG, ENVIRONMENT, MADE, OWN, REWARD, RL, SCORERS, STAGE
+from headrace.cli.init_guess import Guess, Kind, guess
 from headrace.config.resolve import DATA_SUFFIXES
-from headrace.data.guess import Guess, Kind, guess
 from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
 from headrace.wire.errors import ConfigError
 

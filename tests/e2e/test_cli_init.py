@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from headrace.data.guess import Kind
+from headrace.cli.init_guess import Kind
 from tests.verbs import result, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

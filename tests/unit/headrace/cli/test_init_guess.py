@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.data.guess import Kind, guess
+from headrace.cli.init_guess import Kind, guess
 from headrace.data.rows import DataRow
 
 ASKED = [{"role": "user", "content": "1+1="}]
