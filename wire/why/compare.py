@@ -104,21 +104,27 @@ def unit_of(measure: str) -> str:
 
 
 def least_deviation(measure: str, before: float) -> float:
-    """Standard deviation below which no difference is told: a count's is at least that of chance."""
+    """Standard deviation below which no difference is told: a count's is at least its square root."""
     unit = unit_of(measure)
     count = max(1.0, before) ** 0.5 if unit in ("groups", "rollouts") else 0.02 * abs(before)
     return _LEAST.get(unit, count)
 
 
 def largest_fall(lines: Mapping[int, Mapping[str, object]]) -> tuple[int, str] | None:
-    """The step, and the reward or component, whose 4 steps from there on lie lowest below the 8 before; None: none."""
+    """The step, and the reward or component, whose 4 steps from there on lie lowest below the 8 before.
+
+    None if nothing fell clearly.
+    """
     found: tuple[float, int, str] = (_CLEAR, 0, "")
+    largest = max((abs(number_of(line.get("reward_mean")) or 0.0) for line in lines.values()), default=0.0)
     for name in {"reward_mean", *(f"rewards/{name}/mean" for line in lines.values() for name in component_means(line))}:
         pairs = [(step, number) for step in sorted(lines) if (number := number_of(lines[step].get(name))) is not None]
         values = np.array([number for _, number in pairs], np.float64)
         for place in range(FEWEST, len(values)):
             was, now = values[max(0, place - 8) : place], values[place : place + 4]
-            noise = was.var(ddof=1) * (1 / len(was) + 1 / len(now)) + least_deviation(name, was.mean()) ** 2
-            fall = float(was.mean() - now.mean()) / max(noise, 1e-12) ** 0.5
+            squares = float(((was - was.mean()) ** 2).sum() + ((now - now.mean()) ** 2).sum())
+            noise = squares / (len(was) + len(now) - 2) * (1 / len(was) + 1 / len(now))
+            least = max(least_deviation(name, was.mean()), 0.02 * largest)
+            fall = float(was.mean() - now.mean()) / max(noise + least**2, 1e-12) ** 0.5
             found = max(found, (fall, pairs[place][0], name))
     return found[1:] if found[2] else None

@@ -1,7 +1,8 @@
 """Compares a step of a run directory with the steps before it: reads their rollouts and reduces them to numbers."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from headrace.wire.rundir import rollouts
 from headrace.wire.rundir.jsonl import number_of
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import STEP, TIME
-from headrace.wire.telemetry.metric_table import LENGTHS, MEMORY, REWARD, SPEED, Metric, metric_of
+from headrace.wire.telemetry.metric_table import LENGTHS, MEMORY, REWARD, SPEED, Metric, component_means, metric_of
 from headrace.wire.telemetry.metric_table import TIME as CLOCKS
 from headrace.wire.telemetry.reward_components import component_key
 from headrace.wire.why.compare import FEWEST, MOST, SHARE, Quantity, Reading, ranked
@@ -55,7 +56,9 @@ class _Step:
         values = self.values.get(quantity.measure, none)
         if not quantity.column:
             return values
-        is_in = self.labels.get(quantity.column, none.astype(np.str_)) == quantity.label
+        if quantity.column not in self.labels:
+            return none
+        is_in = self.labels[quantity.column] == quantity.label
         return is_in.astype(np.float64) if quantity.measure == SHARE else np.where(is_in, values, np.nan)
 
     def reading(self, quantity: Quantity) -> Reading | None:
@@ -84,10 +87,12 @@ def step_differences(run_dir: Path, lines: Mapping[int, Mapping[str, object]], s
     near = order[max(0, place - MOST) : place + 1 + _AFTER]
     notes: list[str] = []
     steps = dict(_read(run_dir, near, notes))
-    quantities = list(_quantities(steps.values()))
+    quantities = list(_quantities(steps))
+    notes += _components_that_change(lines, [at for at in near if at <= step])
+    shown = [at for at, own in steps.items() if own.shown]
+    told = step in shown and sum(at < step for at in shown) >= FEWEST
     readings: dict[int, dict[Quantity, Reading]] = {
-        at: dict(_of_line(lines[at], has_rollouts=step in steps))
-        for at in order[max(0, place - HISTORY) : place + 1 + _AFTER]
+        at: dict(_of_line(lines[at], has_rollouts=told)) for at in order[max(0, place - HISTORY) : place + 1 + _AFTER]
     }
     for at, own in steps.items():
         readings[at] |= {quantity: found for quantity in quantities if (found := own.reading(quantity))}
@@ -132,9 +137,9 @@ def _step(table: "pa.Table", step: int) -> _Step:
             measured[at]["equal_rewards_share"] = float(len(rewards) == 1)
             measured[at]["distinct_share"] = len(texts) / len(members)
     data = [rollouts.columns_of(row.get("columns")) for row in rows]
-    long = {name for row in data for name, value in row.items() if len(str(value)) > _LONGEST_LABEL}
-    own = {name for row in data for name in row} - long - {rollouts.ANSWER, rollouts.CUT}
-    labels = {name: [str(row.get(name, "")) for row in data] for name in own}
+    own = {name for row in data for name in row} - {rollouts.ANSWER, rollouts.CUT}
+    held = {name: [str(row.get(name, "")) for row in data] for name in own}
+    labels = {name: [one if len(one) <= _LONGEST_LABEL else "" for one in column] for name, column in held.items()}
     labels |= {name: [str(row.get(name) or "") for row in rows] for name in ("replica_id", *_ENDS)}
     measures = {name for one in measured for name in one}
     return _Step(
@@ -178,16 +183,30 @@ def _measures(row: Mapping[str, Any], step: int) -> Iterator[tuple[str, float | 
             yield f"episode/{component_key(name)}", value
 
 
-def _quantities(steps: Iterable[_Step]) -> Iterator[Quantity]:
+def _quantities(steps: Mapping[int, _Step]) -> Iterator[Quantity]:
     """Every measure, of all rollouts and of the parts into which a column with few values divides them."""
-    measures = sorted({name for own in steps for name in own.values})
+    measures = sorted({name for own in steps.values() for name in own.values})
     yield from map(Quantity, measures)
-    for column in sorted({name for own in steps for name in own.labels}):
-        labels = sorted({str(label) for own in steps for label in own.labels.get(column, ())} - {""})
-        if 2 <= len(labels) <= _MOST_LABELS:
-            for label in labels:
+    for column in sorted({name for own in steps.values() for name in own.labels}):
+        found = Counter(str(one) for own in steps.values() for one in {*own.labels.get(column, ())} - {""})
+        # Each step of a column of ids has others; of sources some stay, also where a fault brings others.
+        stay = sum(count > len(steps) / 2 for count in found.values())
+        if len(found) >= 2 and (len(found) <= _MOST_LABELS or 2 <= stay <= _MOST_LABELS):
+            for label, _ in found.most_common(_MOST_LABELS):
                 yield Quantity(SHARE, column, label)
                 yield from (Quantity(name, column, label) for name in measures if column not in _ENDS)
+
+
+def _components_that_change(lines: Mapping[int, Mapping[str, object]], steps: Sequence[int]) -> Iterator[str]:
+    """Notes on reward components that the last of these steps has and most before it have not, or the other way."""
+    *before, now = (component_means(lines[at]).keys() for at in steps)
+    for name in sorted({one for own in (*before, now) for one in own}):
+        times = sum(name in own for own in before)
+        if name in now and times < FEWEST:
+            first = next(at for at in steps if name in component_means(lines[at]))
+            yield f"the reward component {name} is new: no step compared has it before step {first}"
+        elif name not in now and times >= FEWEST:
+            yield f"the reward component {name} is gone: {times} steps before have it"
 
 
 def _of_line(line: Mapping[str, object], *, has_rollouts: bool) -> Iterator[tuple[Quantity, Reading]]:

@@ -17,7 +17,7 @@ from headrace.wire.contracts import FinishReason, Message, Score, ScoredGroup, e
 from headrace.wire.errors import ConfigError
 from headrace.wire.rundir.layout import RunPaths
 from headrace.wire.rundir.metrics import steps_of
-from headrace.wire.why.compare import largest_fall
+from headrace.wire.why.compare import SHARE, largest_fall
 from headrace.wire.why.measure import step_differences
 from tests import builders
 
@@ -176,6 +176,39 @@ def test_without_rollouts_the_numbers_of_the_step_are_compared(tmp_path: Path) -
         path.unlink()
     found = step_differences(run, steps_of(run), BEGINS)
     assert "rewards/correct/web/mean" in [one.measure for one in found.rows[:3]] and found.rollouts == 0
+
+
+def test_where_few_steps_have_rollouts_the_numbers_of_the_step_are_compared_too(tmp_path: Path) -> None:
+    run = write(tmp_path, FAULTS["a scorer changes"][0])
+    for step in range(1, BEGINS - 2):
+        RunPaths(run).rollout_file(step).unlink()
+    first = step_differences(run, steps_of(run), BEGINS).rows[:3]
+    assert "rewards/format/mean" in [one.measure for one in first]
+
+
+def test_sources_that_a_fault_brings_do_not_hide_their_column(tmp_path: Path) -> None:
+    serial = iter(range(10_000))
+
+    def renamed(world: World) -> None:
+        vars(world).update(source=f"new-{next(serial) % 30}", correct=0.0)
+
+    run = write(tmp_path, renamed)
+    rows = step_differences(run, steps_of(run), BEGINS).rows[:6]
+    assert {"book", "web"} <= {one.label for one in rows if (one.measure, one.column) == (SHARE, "data_source")}
+
+
+def test_a_component_that_comes_or_goes_is_a_note_and_a_tiny_one_hides_no_fall(tmp_path: Path) -> None:
+    lines = {
+        step: {
+            "reward_mean": 0.8 if step < 40 else 0.2,
+            "rewards/penalty/mean": -0.002 if step == 20 else 0.0,
+            **({"rewards/old/mean": 0.5} if step < 30 else {"rewards/new/mean": 0.5}),
+        }
+        for step in range(1, 61)
+    }
+    assert largest_fall(lines) == (40, "reward_mean")
+    new, gone = (note for note in step_differences(tmp_path, lines, 31).notes if "component" in note)
+    assert "new is new: no step compared has it before step 30" in new and "old is gone: 11 steps" in gone
 
 
 def test_a_step_that_is_not_done_or_too_early_is_refused(tmp_path: Path) -> None:
