@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -64,7 +65,7 @@ class Run:
         """
         self.dir = run_dir
         self._process: subprocess.Popen[bytes] | None = None
-        self._read, self._complaint = 0, ""
+        self._read, self._complaint, self._ended = 0, "", FINISHED
         if command:
             self._printed = tempfile.TemporaryFile()  # noqa: SIM115
             self._process = subprocess.Popen(
@@ -86,7 +87,7 @@ class Run:
         ended = self._process.poll() if self._process else FINISHED
         if ended is None:
             return "running"
-        return run_state(self.dir) if ended in (FINISHED, STOPPED) else "failed"
+        return run_state(self.dir) if ended in (FINISHED, STOPPED, self._ended) else "failed"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -158,7 +159,9 @@ class Run:
             said, status = self._complaint.strip(), self._process.returncode
             if status == BAD_INPUT:
                 raise ConfigError(said.removeprefix("error: "))
-            if status not in (FINISHED, STOPPED):
+            if status in (FINISHED, STOPPED, self._ended):
+                _say(self._complaint)
+            else:
                 logs = RunPaths(self.dir).logs
                 raise RunFailedError(said or f"`headrace train` ended with status {status}; the logs are in {logs}")
         return self
@@ -170,6 +173,7 @@ class Run:
         """
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
+            self._ended = -signal.SIGTERM  # Before it listens to signals.
         elif is_alive(self.dir):
             find_client(self.dir).post("/api/actions/stop", {"who": "python"}, _STOP_S)
         return self.wait(timeout)
@@ -190,7 +194,7 @@ class Run:
 
 
 def load_run(run_dir: str | os.PathLike[str]) -> Run:
-    """Opens a run directory: `load_run("runs/mine")`. Raises ConfigError if the folder is none."""
+    """Opens a run directory: `load_run("runs/mine")`. Raises ConfigError if it is not a run directory."""
     path = Path(run_dir).resolve()
     check_run_dir(path)
     return Run(path)

@@ -60,11 +60,11 @@ def train(
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("headrace."):
         raise ConfigError('train() in the file of its reward_funcs: call it below `if __name__ == "__main__":`')
-    asked = {**(settings or {}), **dict(_dotted(tables))}
-    given: dict[str, object] = json.loads(json.dumps(asked, default=os.fspath))
+    asked = {key: value for key, value in _dotted({**(settings or {}), **tables}) if value is not None}
+    given: dict[str, object] = json.loads(_as_json(asked, "settings"))
     if model is not None:
         given = {"model.path": os.fspath(model)} | given
-    if model is None and dataset is None and not reward_funcs:
+    if model is None and dataset is None and not reward_funcs and reward_weights is None:
         if config is None and not (resume and run_dir):
             raise ConfigError("give a config, or model, dataset and reward_funcs, or run_dir and resume=True")
         file = Path(config or RunPaths(Path(run_dir or "")).run_toml)
@@ -103,7 +103,8 @@ def written_config(settings: Mapping[str, object], dataset: Any, scorers: Mappin
     there = (one for one in (file, *(Path(name + suffix) for suffix in _ROWS)) if one.exists())
     if not is_ours and (other := next(there, None)):
         raise ConfigError(
-            f"{other} exists, and train() has not written it: give another run.id, or pass it as config or dataset"
+            f"{other} exists, and train() has not written {file}: remove it, give another run.id, or pass it as config "
+            "or dataset"
         )
     data = {} if dataset is None else {"data.path": _data(dataset, name), "data.preset": "trl"}
     given = {**data, **scorers, **settings}
@@ -122,8 +123,17 @@ def _data(dataset: Any, name: str) -> str:
     if hasattr(dataset, "to_parquet"):
         dataset.to_parquet(parquet)
         return parquet
-    atomic.write_text(Path(lines), "".join(json.dumps(row) + "\n" for row in dataset), durable=False)
+    rows = (_as_json(row, f"row {number} of the dataset") for number, row in enumerate(dataset))
+    atomic.write_text(Path(lines), "".join(row + "\n" for row in rows), durable=False)
     return lines
+
+
+def _as_json(value: object, what: str) -> str:
+    """A path is text, a number of numpy a number. Raises ConfigError for values of other kinds."""
+    try:
+        return json.dumps(value, default=lambda one: one.item() if hasattr(one, "item") else os.fspath(one))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{what}: {error}") from None
 
 
 def scorer_tables(functions: Any, weights: Sequence[float] | None) -> dict[str, object]:
