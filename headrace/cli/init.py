@@ -2,7 +2,7 @@
 
 import json as json_
 import re
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from headrace.config.resolve import DATA_SUFFIXES
 from headrace.data.rows import DataRow, parse_rows, raise_all, read_rows
 from headrace.wire.errors import ConfigError
 
-_LOOKED_AT = 100
+_LOOKED_AT, _MOST = 100, 10_000
 _RATES = {"sft": "1e-5", "dpo": "5e-7"}
 """Learning rates of a real model, beside 1e-6 for RL."""
 
@@ -30,12 +30,16 @@ def init(
     with reported_errors(json=json, place=out) as output:
         texts, rows = {}, _sample(kind or "reward")
         if data:
-            rows, errors = parse_rows(read_rows(data, subset="", split="train"), lambda row: row)
+            read = islice(read_rows(data, subset="", split="train"), _MOST)
+            rows, errors = parse_rows(read, lambda row: row)
             raise_all(errors if rows else [*errors, f"{data}: there are no rows"])
         else:
             data = str(out / "data.jsonl")
             texts["data.jsonl"] = "".join(json_.dumps(row.values) + "\n" for row in rows)
         found = guess(rows[:_LOOKED_AT], kind)
+        if not found.prompt and found.kind != "dpo":
+            names = ", ".join(rows[0].values)
+            raise ConfigError(f"{data}: which of its columns is the prompt? It has {names}: name that one prompt")
         texts["run.toml"] = _config(found, rows, data, model, out)
         if found.kind == "reward":
             texts["reward.py"] = REWARD
@@ -50,7 +54,7 @@ def init(
                 path.write_text(text, encoding="utf-8")
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
             raise ConfigError(f"{out} takes no files ({error.strerror}): choose another folder with --out") from None
-        output.say(f"{data}: {len(rows)} rows for the kind {found.kind}; the first: {str(rows[0].values)[:300]}")
+        output.say(f"{data}: {_count(rows)} rows for the kind {found.kind}; the first: {str(rows[0].values)[:300]}")
         output.say(f"written: {', '.join(map(str, files))}; next:")
         output.say(f"  headrace train {out / 'run.toml'} --dry-run\n  headrace train {out / 'run.toml'}")
         output.in_json({"kind": found.kind, "rows": len(rows), "files": [str(path) for path in files]})
@@ -59,14 +63,14 @@ def init(
 def _config(found: Guess, rows: list[DataRow], data: str, model: str, out: Path) -> str:
     """The text of run.toml. Raises ConfigError."""
     if not model and not data.endswith(DATA_SUFFIXES):
-        raise ConfigError(f"{data} is no file that a tiny model could be made from: give --model")
+        raise ConfigError(f"a tiny model cannot be made from {data}: give --model")
     kind, path = found.kind, _seen_from(out, data)
     is_rl, rate, held_out = kind in SCORERS, _RATES.get(kind, "1e-6"), min(64, len(rows) // 10)
     # A task is the row as it is.
     columns = {} if kind == "tools" else found.table.columns
     return (CONFIG + (RL if is_rl else STAGE)).format(
-        rows=len(rows),
-        names=" ".join(", ".join(rows[0].values).split()),
+        rows=_count(rows),
+        names="".join(one for one in ", ".join(rows[0].values) if one.isprintable()),
         table="trainer" if is_rl else kind,
         id=_quoted(re.sub(r"[^a-z0-9_-]+", "-", out.resolve().name.lower()).strip("-") or "run"),
         run=f"max_steps = {200 if model else 20}" if is_rl else f'stage = "{kind}"',
@@ -81,6 +85,10 @@ def _config(found: Guess, rows: list[DataRow], data: str, model: str, out: Path)
         scorer=SCORERS.get(kind),
         rate=rate if model else f"1e-3          # {rate} for a real model",
     )
+
+
+def _count(rows: list[DataRow]) -> str:
+    return f"{len(rows)} or more" if len(rows) == _MOST else str(len(rows))
 
 
 def _seen_from(folder: Path, path: str) -> str:

@@ -14,6 +14,7 @@ _PROMPTS = ("prompt", "question", "problem", "instruction", "query", "input", "t
 _COMPLETIONS = ("completion", "response", "output")
 _ANSWERS = ("answer", "solution", "ground_truth", "label", "target", *_COMPLETIONS)
 _NOTHING: frozenset[str] = frozenset()
+_ABSENT = (None, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +36,29 @@ def guess(rows: Sequence[DataRow], kind: Kind | None = None) -> Guess:
         kind = "tools"
     elif kind is None and (names & {*_COMPLETIONS} or ("messages" in names and "prompt" not in names)):
         kind = "sft"
-    table, prompt, answer = _layout(rows[0], {"sft": "completion", "dpo": "chosen"}.get(str(kind), "answer"))
+    table, prompt, answer = _layout(rows, {"sft": "completion", "dpo": "chosen"}.get(str(kind), "answer"))
     if kind is None:
-        answers = [str(find_column(row, "answer", table, _NOTHING)[1]) for row in rows]
+        answers = [str(value) for row in rows if (value := _found(row, answer)) not in _ABSENT]
         kind = "math" if answer and all(re.search(r"\d", one) for one in answers) else "reward"
     return Guess(kind, table, prompt, answer)
 
 
-def _layout(row: DataRow, role: str) -> tuple[DataTable, str, str]:
+def _found(row: DataRow, column: str) -> object:
+    return find_column(row, column, DataTable(path="-"), _NOTHING)[1]
+
+
+def _layout(rows: Sequence[DataRow], role: str) -> tuple[DataTable, str, str]:
     """The table of a preset that finds prompt and answer, else one that names columns; and the two columns."""
+    row = rows[0]
     for preset in ("plain", "verl", "openrlhf", "messages"):
         table = DataTable.model_validate({"path": "-", "preset": preset})
         prompt, answer = (find_column(row, one, table, _NOTHING)[0] for one in ("prompt", role))
         if prompt and (answer or preset == "messages"):
             return table, prompt, answer
-    texts = () if role == "chosen" else [name for name, value in row.values.items() if isinstance(value, str)]
-    wanted = {"prompt": (*_PROMPTS, *texts), role: (role,) if role == "chosen" else _ANSWERS}
-    found = {one: next((name for name in names if row.values.get(name)), "") for one, names in wanted.items()}
+    # Of several unknown texts, the first may be an id.
+    texts = [name for name, value in row.values.items() if isinstance(value, str) and role != "chosen"]
+    wanted = {"prompt": (*_PROMPTS, *texts * (len(texts) == 1)), role: (role,) if role == "chosen" else _ANSWERS}
+    held = {name for one in rows for name, value in one.values.items() if value not in _ABSENT}
+    found = {one: next((name for name in names if name in held), "") for one, names in wanted.items()}
     columns = {one: name for one, name in found.items() if name not in ("", one)}
     return DataTable(path="-", columns=columns), found["prompt"], found[role]

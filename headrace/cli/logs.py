@@ -52,7 +52,7 @@ def logs(
 def _files(run_dir: Path, service: str) -> list[Path]:
     """The logs of a service, or all. Raises ConfigError naming those there are."""
     found = {path.stem: path for path in sorted(RunPaths(run_dir).logs.glob("*.log"))}
-    chosen = [path for name, path in found.items() if service in ("", name, name.rpartition("-")[0])]
+    chosen = [path for name, path in found.items() if service in ("", name) or name.startswith(f"{service}-")]
     if service and not chosen:
         raise ConfigError(f"{RunPaths(run_dir).logs}: {unknown(service, found)}")
     return chosen

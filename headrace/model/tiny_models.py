@@ -118,7 +118,7 @@ def _check_free(out: Path) -> None:
 
 
 def read_texts(source: Path, columns: tuple[str, ...]) -> list[str]:
-    """Columns of a data file (none named: those that hold text), or the lines of a text file. Raises DataError."""
+    """Columns of a data file (none named: all texts and messages), or the lines of a text file. Raises DataError."""
     if not source.name.endswith(DATA_SUFFIXES):
         try:
             return source.read_text(encoding="utf-8-sig").splitlines()
@@ -132,7 +132,14 @@ def _texts(row: DataRow | DataError, columns: tuple[str, ...]) -> list[str]:
         raise row
     if missing := [name for name in columns if name not in row.values]:
         raise DataError(f"{row.place}: {unknown(missing[0], row.values)}, its columns")
-    return [str(row.values[name]) for name in columns] or [one for one in row.values.values() if isinstance(one, str)]
+    return [str(row.values[name]) for name in columns] or [one for value in row.values.values() for one in _said(value)]
+
+
+def _said(value: object) -> list[str]:
+    """A text, or those of messages."""
+    if isinstance(value, list):
+        return [one for message in value if isinstance(message, dict) for one in _said(message.get("content"))]
+    return [value] if isinstance(value, str) else []
 
 
 def _config(vocab_size: int, shape: Shape) -> dict[str, object]:

@@ -23,6 +23,7 @@ ASKED = [{"role": "user", "content": "1+1="}]
         ({"prompt": ASKED, "reward_model": {"ground_truth": "two"}}, "reward", "verl", {}),
         ({"input": "1+1=", "label": "2"}, "math", "openrlhf", {}),
         ({"story": "once"}, "reward", "plain", {"prompt": "story"}),
+        ({"id": "7", "body": "once", "target": 0}, "math", "plain", {"answer": "target"}),
         ({"messages": ASKED}, "sft", "messages", {}),
         ({"instruction": "add", "output": "2"}, "sft", "plain", {"prompt": "instruction", "completion": "output"}),
         ({"prompt": ASKED, "tools": [], "answer": "2"}, "tools", "plain", {}),
