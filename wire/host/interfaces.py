@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import socket
 import struct
+from ipaddress import ip_address
 from pathlib import Path
 
 _SIOCGIFADDR = 0x8915
@@ -25,6 +26,14 @@ def address_towards(peer: str) -> str:
 def address_of(name: str) -> str:
     """What a host's name resolves to; an address stays what it is. Raises OSError if it is not known."""
     return str(socket.getaddrinfo(name, None)[0][4][0])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the name or address, as far as this machine knows it."""
+    try:
+        return ip_address(address_of(host)).is_loopback
+    except (OSError, ValueError):
+        return False
 
 
 def has_address(address: str) -> bool:

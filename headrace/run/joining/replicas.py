@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from headrace.config.resolve import kept_settings, resolve
@@ -24,9 +24,10 @@ from headrace.supervisor.once import child_environment, python
 from headrace.supervisor.ports import pick_ports
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.process_monitor import Budget
+from headrace.supervisor.scaling import SERVICES
 from headrace.supervisor.supervisor import EndDeadlines, RunOutcome
 from headrace.wire.errors import ConfigError
-from headrace.wire.host.interfaces import address_towards
+from headrace.wire.host.interfaces import address_towards, is_loopback
 from headrace.wire.peers.urls import without_credentials
 from headrace.wire.process.await_address import problem_at
 from headrace.wire.process.await_file import await_end_of
@@ -34,8 +35,9 @@ from headrace.wire.process.environment import ANNOUNCE, announced, overlay
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 
-_LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
+_OWN = ("grpc_port", "grpc_socket", "http_port")
 _LOOK_S = 5.0
+_Settings: TypeAlias = dict[str, dict[str, Any] | None]
 _AGAIN = "started again"
 """State of an outcome: the run's command was, with other settings for the services."""
 
@@ -67,7 +69,9 @@ def join_services(run_dir: Path, share: MachineShare, environment: Mapping[str, 
     When the run's command is started again, they are started again with its settings. HEADRACE_INSTANCE, or the host's
     name, is in their names.
     """
-    name = environment.get("HEADRACE_INSTANCE") or socket.gethostname()
+    if share.gpus is not None and "rollout" not in share.services:
+        raise ConfigError("--gpus is for --rollout")
+    name = str(overlay({}, {"HEADRACE_INSTANCE": environment.get("HEADRACE_INSTANCE") or "hostname"})["instance"])
     file = RunPaths(run_dir).settings("rollout-0")
     # A launcher may start this before the first machine has prepared the run.
     if not await_end_of(lambda: "" if file.is_file() else f"`headrace train` has not written {file}", Budget().ready_s):
@@ -93,7 +97,7 @@ class Joined:
     def __init__(self, run_dir: Path, name: str, environment: Mapping[str, str]) -> None:
         """Raises ConfigError where the run does not listen for other machines."""
         self._run_dir, self._name, self._environment = run_dir, name, environment
-        self._base = {service: _read(run_dir, service) for service in ("rollout", "reward", "environment")}
+        self._base = _read_all(run_dir)
         rollout = kept_settings(run_dir, "rollout-0")
         self.orchestrator = str(rollout["orchestrator_address"])
         self._config = resolve(RunPaths(run_dir).run_toml).config
@@ -158,7 +162,8 @@ class Joined:
     def _address(self) -> str:
         host = self.orchestrator.rpartition(":")[0]
         try:
-            return announced(self._environment) or address_towards(host)
+            # gRPC listens on addresses of IPv4.
+            return announced(self._environment) or address_towards(socket.gethostbyname(host))
         except OSError as error:
             raise ConfigError(f"there is no way to {host}, the first machine: {error}") from None
 
@@ -171,7 +176,7 @@ class Joined:
             serves=True,
             budget=Budget(ready_s=seconds, liveness_s=self._config.supervisor.liveness_s),
             patience=EndDeadlines(drain_s=EndDeadlines().grace_s),
-            called_off=_End(self._run_dir, self.orchestrator, self._base["rollout"], seconds),
+            called_off=_End(self._run_dir, self.orchestrator, self._base, seconds),
         )
         started = f"{', '.join(plan.name for plan in plans)}: at work"
         return await alone.run(Lines(self._run_dir, say, started=started, steps=False).show)
@@ -180,7 +185,7 @@ class Joined:
 class _End:
     """Looks whether the run's command has ended, was started again, or is gone."""
 
-    def __init__(self, run_dir: Path, orchestrator: str, settings: Mapping[str, Any] | None, seconds: float) -> None:
+    def __init__(self, run_dir: Path, orchestrator: str, settings: "_Settings", seconds: float) -> None:
         self._run_dir, self._settings, self._seconds = run_dir, settings, seconds
         self._host, _, port = orchestrator.rpartition(":")
         self._port, self._watch = int(port), RunWatch(run_dir)
@@ -190,7 +195,7 @@ class _End:
         if outcome := end_of_run(self._watch, self._run_dir):
             return outcome
         # Between two writes of a start there is none for a moment.
-        if _read(self._run_dir, "rollout") not in (None, self._settings):
+        if any(now not in (None, self._settings[service]) for service, now in _read_all(self._run_dir).items()):
             return RunOutcome(_AGAIN, "the run's command was started again")
         if time.monotonic() - self._answered < _LOOK_S:
             return None
@@ -202,23 +207,28 @@ class _End:
         return None
 
 
-def _read(run_dir: Path, service: str) -> dict[str, Any] | None:
-    """Settings of the first replica of a service; None if the run has none."""
-    try:
-        return kept_settings(run_dir, f"{service}-0")
-    except ConfigError:
-        return None
+def _read_all(run_dir: Path) -> _Settings:
+    """Service -> settings of its first replica, without its own ports; None if the run has none."""
+    found: _Settings = {}
+    for service in SERVICES:
+        try:
+            kept = kept_settings(run_dir, f"{service}-0")
+        except ConfigError:
+            found[service] = None
+        else:
+            found[service] = {key: value for key, value in kept.items() if key not in _OWN}
+    return found
 
 
 def _check_reachable(run_dir: Path, orchestrator: str, broker: str) -> None:
     """Raises ConfigError if the run listens on its own machine alone."""
     found = urlsplit(broker)
-    if orchestrator.startswith("unix:") or orchestrator.rpartition(":")[0] in _LOOPBACK:
+    if orchestrator.startswith("unix:") or is_loopback(orchestrator.rpartition(":")[0]):
         raise ConfigError(
             f"{run_dir} listens on its own machine alone: start it there with "
             f"`{ANNOUNCE}=ADDRESS headrace train --resume --run-dir {run_dir}`, an address that this machine reaches"
         )
-    if found.scheme == "unix" or (found.hostname or "") in _LOOPBACK:
+    if found.scheme == "unix" or is_loopback(found.hostname or "localhost"):
         raise ConfigError(
             f"broker.url = {without_credentials(broker)!r} is on the run's own machine: leave it empty, or give the "
             "server's address"

@@ -105,7 +105,7 @@ def plan_node(settings: TrainerSettings | StageSettings, environment: Mapping[st
     node, table = settings.node, settings.trainer
     config = resolve(RunPaths(settings.run_dir).run_toml).config
     path = RunPaths(settings.run_dir).settings(f"trainer-node-{node}")
-    atomic.write_text(path, settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", durable=False)
+    atomic.write_text(path, settings.model_dump_json(indent=2, serialize_as_any=True) + "\n", durable=False, mode=0o600)
     words: tuple[str, ...] = ()
     if isinstance(settings, ReplaySettings):
         words = ("--replay",)

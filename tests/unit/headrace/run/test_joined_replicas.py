@@ -11,7 +11,7 @@ from headrace.run.joining.replicas import Joined, MachineShare
 from headrace.wire.errors import ConfigError
 
 ON_GPUS = '[run]\ndevice = "cuda"\n[rollout]\nengine = "sglang"\n[rollout.sglang]\ntp = 2\n'
-SERVED = {"orchestrator_address": "127.0.0.9:7000", "announce": "127.0.0.9", "broker": {"url": "redis://127.0.0.9:1"}}
+SERVED = {"orchestrator_address": "192.0.2.1:7000", "announce": "192.0.2.1", "broker": {"url": "redis://192.0.2.1:1"}}
 
 
 def run_dir(folder: Path, text: str = "", **settings: object) -> Path:
@@ -31,13 +31,13 @@ def test_servers_take_the_gpus_and_every_replica_a_name_an_address_and_ports_of_
 ) -> None:
     monkeypatch.setattr(placement, "_listed", lambda: 8)
     folder = run_dir(tmp_path, ON_GPUS)
-    joined = Joined(folder, "gpu7", {})
+    joined = Joined(folder, "gpu7", {"HEADRACE_ANNOUNCE": "192.0.2.7"})
     plans = joined.plans(MachineShare(services=("rollout", "reward"), gpus=MachineShare.gpus_of("2-7")))
     assert [plan.name for plan in plans] == ["rollout-gpu7-0", "rollout-gpu7-1", "rollout-gpu7-2", "reward-gpu7-0"]
     assert len({plan.grpc_port for plan in plans} | {plan.http_port for plan in plans}) == 8
     written = [json.loads((folder / "config" / f"{plan.name}.json").read_text()) for plan in plans]
     assert [one["rollout"]["sglang"]["base_gpu_id"] for one in written[:3]] == [2, 4, 6]
-    assert {(one["announce"], one["grpc_socket"]) for one in written} == {("127.0.0.1", None)}
+    assert {(one["announce"], one["grpc_socket"]) for one in written} == {("192.0.2.7", None)}
     for share, said in (
         (MachineShare(services=("rollout",), gpus=range(6, 9)), "GPU 8 is asked for, and this machine has 8"),
         (MachineShare(services=("rollout",), replicas=5), "5 replicas of rollout.sglang.tp = 2 do not fit 8 GPUs"),
@@ -58,6 +58,9 @@ def test_a_run_that_others_cannot_reach_or_share_is_refused_with_the_way_out(tmp
     with pytest.raises(ConfigError, match="HEADRACE_ANNOUNCE=ADDRESS headrace train --resume --run-dir"):
         Joined(alone, "b", {})
     local = run_dir(tmp_path / "local", broker={"url": "redis://:secret@localhost:6379"})
+    debian = run_dir(tmp_path / "debian", orchestrator_address="127.0.1.1:7000")
+    with pytest.raises(ConfigError, match="listens on its own machine alone"):
+        Joined(debian, "b", {})
     with pytest.raises(ConfigError, match=r"broker.url = 'redis://localhost:6379' is on the run's own machine"):
         Joined(local, "b", {})
     share = MachineShare(services=("rollout",), gpus=range(1))
@@ -69,4 +72,4 @@ def test_a_run_that_others_cannot_reach_or_share_is_refused_with_the_way_out(tmp
     bare = run_dir(tmp_path / "bare")
     (tmp_path / "bare" / "model").rmdir()
     with pytest.raises(ConfigError, match="is not on this machine: share its disk"):
-        Joined(bare, "b", {}).plans(MachineShare(services=("reward",)))
+        Joined(bare, "b", {"HEADRACE_ANNOUNCE": "192.0.2.7"}).plans(MachineShare(services=("reward",)))
