@@ -28,7 +28,7 @@ class Guess:
 
 
 def guess(rows: Sequence[DataRow], kind: Kind | None = None) -> Guess:
-    """Of the first rows, at least one; a `kind` that is given stands."""
+    """Guesses kind and columns by the first rows, at least one; a `kind` that is given stands."""
     names = set(rows[0].values)
     if kind is None and {"chosen", "rejected"} <= names:
         kind = "dpo"

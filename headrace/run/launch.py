@@ -13,7 +13,7 @@ from headrace.data.prepare import PreparedData, from_json
 from headrace.doctor.placement import check_overlap, check_visible, placement, visible
 from headrace.model.made_model import make_model_of
 from headrace.run.certificates import certificates_of
-from headrace.run.joining.nodes import check_nodes
+from headrace.run.joining.nodes import announced_address, check_nodes
 from headrace.run.own_code import staged_code, staged_environment
 from headrace.run.plans import Planner, choose_ports
 from headrace.run.played import check_same_environment
@@ -34,9 +34,6 @@ from headrace.supervisor.lock import RunLock
 from headrace.supervisor.once import child_environment
 from headrace.supervisor.process import ProcessPlan
 from headrace.supervisor.socket_folder import SocketFolder
-from headrace.wire.errors import ConfigError
-from headrace.wire.host.interfaces import is_loopback
-from headrace.wire.process.environment import ANNOUNCE, announced
 from headrace.wire.rundir.layout import RunPaths
 
 
@@ -100,7 +97,7 @@ def _checked(resolved: Resolved, run_dir: Path, options: _Options) -> "_Launch":
         check_visible(resolved, options.environment)
         check_around(resolved, fresh=not resume)
     tls = certificates_of(options.environment)
-    announce = _announced(options.environment)
+    announce = announced_address(options.environment)
     ports = choose_ports(resolved, sockets=tls is None and not announce, check=not dry_run)
     return _Launch(resolved, run_dir, options, tls, announce, ports)
 
@@ -165,17 +162,6 @@ class _Launch:
             if code is not None:
                 code.publish()
         write_engine_base(resolved, run_dir, env, settings=RunPaths(run_dir).settings("trainer"))
-
-
-def _announced(environment: Mapping[str, str]) -> str:
-    """Raises ConfigError for an address by which no other machine reaches this one."""
-    found = announced(environment)
-    if found and (":" in found or is_loopback(found)):
-        raise ConfigError(
-            f"{ANNOUNCE}: {found} is not an address by which other machines reach this one: give its name, or its IPv4 "
-            "address without a port"
-        )
-    return found
 
 
 def _sockets(run_dir: Path, held: ExitStack, *, dry_run: bool) -> Path:

@@ -1,11 +1,14 @@
-"""The other machines of a trainer, as far as `headrace train` is concerned."""
+"""The other machines of a run, as far as `headrace train` is concerned."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.config.resolve import Resolved
 from headrace.config.tables import SupervisorTable
 from headrace.services.trainer.settings import ProcessKeys
 from headrace.wire.errors import ConfigError
+from headrace.wire.host.interfaces import is_loopback
+from headrace.wire.process.environment import ANNOUNCE, announced
 
 
 def check_nodes(resolved: Resolved) -> None:
@@ -35,3 +38,17 @@ def start_notes(run_dir: Path, table: ProcessKeys) -> list[str]:
 def ready_s(supervisor: SupervisorTable, table: ProcessKeys) -> float:
     """Seconds that the trainer's process may take to become ready: its machines may have to wait for each other."""
     return supervisor.ready_s + (table.rendezvous_timeout_s if table.nodes > 1 else 0.0)
+
+
+def announced_address(environment: Mapping[str, str]) -> str:
+    """The address of HEADRACE_ANNOUNCE; empty if it is not set.
+
+    Raises ConfigError for one by which no other machine reaches this one.
+    """
+    found = announced(environment)
+    if found and (":" in found or is_loopback(found)):
+        raise ConfigError(
+            f"{ANNOUNCE}: {found} is not an address by which other machines reach this one: give its name, or its IPv4 "
+            "address without a port"
+        )
+    return found

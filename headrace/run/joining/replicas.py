@@ -17,6 +17,7 @@ from headrace.doctor.placement import visible
 from headrace.inspect.output import Output
 from headrace.inspect.screen import Lines
 from headrace.run.execute import exit_status, longest_start_s
+from headrace.run.joining.nodes import announced_address
 from headrace.run.joining.trainer_node import OF_THIS_MACHINE, end_of_run
 from headrace.supervisor.alone import Alone
 from headrace.supervisor.lock import RunLock, RunWatch
@@ -31,7 +32,7 @@ from headrace.wire.host.interfaces import address_towards, is_loopback
 from headrace.wire.peers.urls import without_credentials
 from headrace.wire.process.await_address import problem_at
 from headrace.wire.process.await_file import await_end_of
-from headrace.wire.process.environment import ANNOUNCE, announced, overlay
+from headrace.wire.process.environment import ANNOUNCE, overlay
 from headrace.wire.rundir import atomic
 from headrace.wire.rundir.layout import RunPaths
 
@@ -48,7 +49,7 @@ class MachineShare:
 
     services: tuple[str, ...]
     replicas: int = 0
-    """Of each service; 0 = as many SGLang servers as the GPUs hold, and one of any other."""
+    """Replicas of each service; 0 = as many SGLang servers as the GPUs hold, and one of any other."""
     gpus: range | None = None
     """Indices among the visible ones; None = all."""
 
@@ -72,16 +73,14 @@ def join_services(run_dir: Path, share: MachineShare, environment: Mapping[str, 
     if share.gpus is not None and "rollout" not in share.services:
         raise ConfigError("--gpus is for --rollout")
     name = str(overlay({}, {"HEADRACE_INSTANCE": environment.get("HEADRACE_INSTANCE") or "hostname"})["instance"])
-    file = RunPaths(run_dir).settings("rollout-0")
-    # A launcher may start this before the first machine has prepared the run.
-    if not await_end_of(lambda: "" if file.is_file() else f"`headrace train` has not written {file}", Budget().ready_s):
-        raise ConfigError(f"{run_dir} has no services: begin with `headrace train` on the first machine")
+    _await_start(run_dir)
     with ExitStack() as held:
         for service in share.services:
             what = f"{run_dir}: its {service} replicas of {name}"
             held.callback(RunLock(run_dir, name=f"join-{service}-{name}.lock", what=what).release)
         outcome = RunOutcome(_AGAIN)
         while outcome.state == _AGAIN:
+            _await_start(run_dir)
             joined = Joined(run_dir, name, environment)
             plans = joined.plans(share)
             output.say(f"{', '.join(plan.name for plan in plans)} join {run_dir} at {joined.orchestrator}")
@@ -163,7 +162,7 @@ class Joined:
         host = self.orchestrator.rpartition(":")[0]
         try:
             # gRPC listens on addresses of IPv4.
-            return announced(self._environment) or address_towards(socket.gethostbyname(host))
+            return announced_address(self._environment) or address_towards(socket.gethostbyname(host))
         except OSError as error:
             raise ConfigError(f"there is no way to {host}, the first machine: {error}") from None
 
@@ -205,6 +204,25 @@ class _End:
         elif time.monotonic() - self._answered > self._seconds:
             return RunOutcome("failed", f"{problem} for {self._seconds:g} s: continue the run with --resume, then join")
         return None
+
+
+def _await_start(run_dir: Path) -> None:
+    """Returns once the orchestrator listens: the settings of all services are written then. Raises ConfigError.
+
+    A launcher may start this before the first machine has prepared the run.
+    """
+
+    def problem() -> str:
+        try:
+            orchestrator = str(kept_settings(run_dir, "rollout-0")["orchestrator_address"])
+        except ConfigError:
+            return f"`headrace train` has not written {RunPaths(run_dir).settings('rollout-0')}"
+        host, _, port = orchestrator.rpartition(":")
+        is_elsewhere = not orchestrator.startswith("unix:") and not is_loopback(host)
+        return problem_at(host, int(port), "the run's orchestrator") if is_elsewhere else ""
+
+    if not await_end_of(problem, Budget().ready_s):
+        raise ConfigError(f"{run_dir} has no live services: begin with `headrace train` on the first machine")
 
 
 def _read_all(run_dir: Path) -> _Settings:

@@ -7,6 +7,7 @@ import pytest
 
 from headrace.config.services import SETTINGS
 from headrace.doctor import placement
+from headrace.run.joining.nodes import announced_address
 from headrace.run.joining.replicas import Joined, MachineShare
 from headrace.wire.errors import ConfigError
 
@@ -45,6 +46,13 @@ def test_servers_take_the_gpus_and_every_replica_a_name_an_address_and_ports_of_
     ):
         with pytest.raises(ConfigError, match=said):
             joined.plans(share)
+
+
+@pytest.mark.parametrize("address", ["127.0.1.1", "localhost", "fd00::1", "10.0.0.1:7000"])
+def test_an_address_that_no_other_machine_reaches_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=f"HEADRACE_ANNOUNCE: {address} is not an address by which other machines"):
+        announced_address({"HEADRACE_ANNOUNCE": address})
+    assert announced_address({"HEADRACE_ANNOUNCE": "10.0.0.1"}) == "10.0.0.1" and announced_address({}) == ""
 
 
 @pytest.mark.parametrize("text", ["3-1", "a", "1-", "0,2", "-1"])
